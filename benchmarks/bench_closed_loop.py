@@ -7,7 +7,7 @@ import time
 import numpy as np
 
 from affinedp.control import dynamics_of
-from affinedp.paper.vehicle import HORIZON, vehicle_loop, vehicle_noise
+from affinedp.paper.control import HORIZON, vehicle_loop, vehicle_noise
 
 RUNS = 1_000
 REPEATS = 3

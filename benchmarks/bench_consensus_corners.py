@@ -10,8 +10,8 @@ from collections.abc import Callable
 import numpy as np
 
 from affinedp.consensus import PrivateConsensus
-from affinedp.consensus.spectrum import spectrum_of
-from affinedp.consensus.weights import network_from_edges
+from affinedp.consensus.eigenvalues import spectrum_of
+from affinedp.consensus.graph import network_from_edges
 
 
 def _ring(n: int) -> tuple[np.ndarray, np.ndarray]:
@@ -118,8 +118,8 @@ def run() -> str:
         [
             "## Consensus, in the corners",
             "",
-            "`spectrum` of networks that news crosses slowly: λ₂ in closed form, what Lanczos",
-            "finds of it, the proved 1 − α as a share of it, and CPU seconds.",
+            "`spectrum` of long rings and grids, which are slow: λ₂ in closed form,",
+            "what Lanczos finds of it, the proved 1 − α as a share of it, and CPU seconds.",
             "",
             "| network | λ₂ | found | proved | s |",
             "|---|---:|---:|---:|---:|",

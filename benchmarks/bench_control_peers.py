@@ -17,10 +17,9 @@ from affinedp.control import (
     aware_controller,
     design_input_noise,
     design_output_noise,
-    stationary_variance,
+    noise_by_time,
 )
-from affinedp.exact.energy import start_certificate
-from affinedp.exact.systems import LinearSystem
+from affinedp.exact.systems import LinearSystem, start_certificate
 from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.inputs import private_inputs
@@ -48,7 +47,7 @@ def _variances() -> list[str]:
         m = design_input_noise(plant, EPSILON, DELTA)
         seconds = time.perf_counter() - start
         others = [other.error * LIMIT**2 for other in m.alternatives]
-        own = float(stationary_variance(m).sum()) * LIMIT**2
+        own = float((noise_by_time(m)[-1] ** 2).sum()) * LIMIT**2
         found = [*others, _zero_forcing(plant), own / (1 + m.gap), own]
         numbers = " | ".join(f"{value:.4g}" for value in found)
         rows.append(f"| {name} | {numbers} | {m.strategy.shaper.order} | {seconds:.1f} |")
@@ -201,7 +200,7 @@ def _private_kalman() -> str:
 def run() -> str:
     """Return the Markdown section."""
     A, _, C = building()
-    forward = design_output_noise((A, C), np.inf, EPSILON, DELTA, mu=0.5, neighbours="forward")
+    forward = design_output_noise((A, C), np.inf, EPSILON, DELTA, mu=0.5, adjacency="forward")
     degrees = float(np.sqrt(forward.mean_variance / 3))
     jump = f"\n\nBuilding, a state entry jumps by 0.5 °C at any time: noise of {degrees:.2f} °C.\n"
     tables = [HEAD, *_joined(_variances()), jump, SMOOTHED, *_joined(_smoothed())]

@@ -43,7 +43,7 @@ with connection:
 SENDS = """
 import statistics, sys, tempfile, time
 from affinedp.control import Gateway, design_output_noise
-from affinedp.exact.energy import start_certificate
+from affinedp.exact.systems import start_certificate
 from affinedp.exact.systems import LinearSystem
 from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism

@@ -159,10 +159,10 @@ def row(case: Case) -> list[str]:
     )
     laplace = None
     if rank <= MOST_STARTED:
-        starts = None if rank <= MOST_SEARCHED else 1
+        effort = "default" if rank <= MOST_SEARCHED else "quick"
         laplace, _ = _tried(
             lambda: adp.design_laplace(
-                case.manifold, epsilon=EPSILON, starts=starts, **case.options
+                case.manifold, epsilon=EPSILON, effort=effort, **case.options
             )
         )
     best, seconds = _tried(

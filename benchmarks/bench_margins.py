@@ -20,7 +20,7 @@ PLANNER = {("person", "sum"): "10.6650"}
 
 
 def run() -> str:
-    design_margins([2, 3, 2], "<=2", epsilon=1.0, delta=1e-6, neighbours="swaps")  # compiled
+    design_margins([2, 3, 2], "<=2", epsilon=1.0, delta=1e-6, adjacency="swaps")  # compiled
     lines = [
         "## Margins",
         "",
@@ -35,7 +35,7 @@ def run() -> str:
     ]
     for neighbours, goal in CASES:
         start = time.process_time()
-        m = design_margins(ADULT, "<=3", epsilon=1.0, delta=1e-6, neighbours=neighbours, goal=goal)
+        m = design_margins(ADULT, "<=3", epsilon=1.0, delta=1e-6, adjacency=neighbours, goal=goal)
         seconds = time.process_time() - start
         squares = m.expected_squared_errors
         square = squares[squares > 0].mean() if goal == "sum" else squares.max()

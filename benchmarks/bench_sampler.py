@@ -9,8 +9,7 @@ import time
 from fractions import Fraction
 
 from affinedp.laws.sampler import IntegerNoise, draw_integers
-from affinedp.laws.sampler.law import IntegerLaw
-from affinedp.laws.sampler.reference import draw
+from affinedp.laws.sampler.reference import IntegerLaw, draw
 from affinedp.laws.sampler.words import SYSTEM
 
 REPEATS = 5

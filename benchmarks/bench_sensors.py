@@ -38,7 +38,7 @@ def _rows() -> list[str]:
         ("building, 672 steps", plants.building(), 672, 0.5),
     )
     for name, (A, _, C), steps, mu in cases:
-        m = design_output_noise((A, C), steps, EPSILON, DELTA, mu=mu, neighbours="initial")
+        m = design_output_noise((A, C), steps, EPSILON, DELTA, mu=mu, adjacency="initial")
         costs = [
             _cost(m, resolution=STEP),
             _cost(m, resolution=Dither(4, STEP)),
@@ -53,7 +53,7 @@ def _rates() -> list[str]:
     from affinedp.control import Gateway, design_input_noise, design_output_noise
 
     A, E, C = plants.building()
-    one = design_output_noise((A, C), 672, EPSILON, DELTA, mu=0.5, neighbours="initial")
+    one = design_output_noise((A, C), 672, EPSILON, DELTA, mu=0.5, adjacency="initial")
     always = design_input_noise((A, E, C), EPSILON, DELTA)
     rows = []
     for name, mechanism in (("one draw", one), ("stationary, for all time", always)):

@@ -48,7 +48,7 @@ def _hierarchy(branches: tuple[int, ...]) -> str:
     cells = []
     for neighbours in ("circuits", "person"):
         description = TableRelease(
-            hierarchy=LEVELS, neighbours=neighbours, epsilon=1.0, delta=1e-6, round_to=1
+            hierarchy=LEVELS, adjacency=neighbours, epsilon=1.0, delta=1e-6, round_to=1
         )
         start = time.perf_counter()
         out = description.release(table)

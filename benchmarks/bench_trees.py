@@ -42,13 +42,13 @@ def _case(size: str, neighbours: str, weighting: str) -> dict:
     """One design and one release, in a process of its own so that its memory can be seen."""
     import resource
 
-    small = design_tree([-1, 0, 0, 1, 1, 2, 2], neighbours=neighbours, **PROMISE)
+    small = design_tree([-1, 0, 0, 1, 1, 2, 2], adjacency=neighbours, **PROMISE)
     # compiled, or read from the cache, before anything is measured
     whole(small, small.release([0] * 7), nonnegative=True)
     parent, level = random_tree(SIZES[size])
     weights = np.ones(len(parent)) if weighting == "number" else 1 / np.bincount(level)[level]
     start = time.process_time()
-    m = design_tree(parent, neighbours=neighbours, weights=weights, law="gaussian", **PROMISE)
+    m = design_tree(parent, adjacency=neighbours, weights=weights, law="gaussian", **PROMISE)
     designed = time.process_time() - start
     counts = np.random.default_rng(0).poisson(3, len(parent))
     start = time.process_time()

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from affinedp.control import ClosedLoop
-from affinedp.control.loop.loop_file import LoopFile, read_loop
+from affinedp.control.loop_file import LoopFile, read_loop
 from affinedp.mechanism import Mechanism
 from affinedp.mqtt.local_broker import local_broker
 

@@ -23,7 +23,7 @@ import numpy as np
 from private_vehicle import AFFINEDP, BLUE, GREY, PATIENCE, RED, broker
 
 from affinedp.consensus.agent import read_state
-from affinedp.consensus.agent_noise import AgentNoise
+from affinedp.consensus.one_draw import AgentNoise
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,18 +56,19 @@ def run(folder: Path) -> None:
         stack.callback(spy.terminate)
         while "listening" not in said.read_text() and spy.poll() is None:
             time.sleep(0.05)
+        links = [[str(a), str(b), WEIGHT] for a, b in EDGES]
+        noise = f"epsilon = {NOISE.epsilon}\ndelta = {NOISE.delta}\nmu = {NOISE.mu}\n"
+        network = folder / "network.toml"
+        network.write_text(f"links = {json.dumps(links)}\n[noise]\n{noise}")
         agents = []
         for i, value in enumerate(VALUES, 1):
             secret = folder / f"{i}.txt"
             secret.touch(mode=0o600)
             secret.write_text(f"{value}\n")
-            neighbours = ",".join(str(a + b - i) for a, b in EDGES if i in (a, b))
-            noise = ("--epsilon", NOISE.epsilon, "--delta", NOISE.delta, "--mu", NOISE.mu)
             agents.append(
                 start(
-                    folder, "agent", "--id", i, "--neighbours", neighbours, "--weight", WEIGHT,
-                    "--value-file", secret, "--state", folder / f"{i}.db", *noise, *at,
-                    "--rounds", ROUNDS,
+                    folder, "agent", "--id", i, "--network", network, "--value-file", secret,
+                    "--state", folder / f"{i}.db", *at, "--rounds", ROUNDS,
                 )
             )  # fmt: skip
             stack.callback(agents[-1][0].kill)

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from vega_datasets import data
 
 import affinedp as adp
-from affinedp.tables import BrokenTotalsError, ReleasedTable, TableRelease, read_table_release
+from affinedp.tables import ReleasedTable, TableError, TableRelease, read_table_release
 
 OURS, INDEPENDENT, TRUTH = "#0072B2", "#D55E00", "0.25"
 HERE = Path(__file__).parent
@@ -39,7 +39,7 @@ def find_the_rounding(release: TableRelease, table: pd.DataFrame) -> None:
     print(f"by {found['off'].abs().max():g} at most.  Without a word about it:")
     try:
         replace(release, adjust=(), within=None).release(table)
-    except BrokenTotalsError as refusal:
+    except TableError as refusal:
         print(f"  {type(refusal).__name__}: {refusal}")
 
 

@@ -68,7 +68,7 @@ PREAMBLE = """
 import os, random, signal, sys, threading, time
 from affinedp.laws.curves import LaplaceCurve
 from affinedp.privacy.guarantee import Guarantee
-from affinedp.budget.ledger import BudgetExceededError, Ledger, LedgerError, OtherUnitError
+from affinedp.budget.ledger import BudgetExceededError, Ledger, LedgerError
 
 def guarantee(sensitivity, key="k", unit="one entry"):
     return Guarantee("laplace", sensitivity, True, "n", "b", LaplaceCurve(sensitivity),
@@ -89,8 +89,8 @@ def race(address, charges):
                     os._exit(0)
                 except BudgetExceededError:
                     os._exit(7)
-                except OtherUnitError:
-                    os._exit(8)
+                except LedgerError as error:
+                    os._exit(8 if "same_secret=True" in str(error) else 1)
         children.append(child)
     os.close(go)
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]

@@ -17,7 +17,10 @@ import pytest
 import affinedp
 
 REFERENCE = Path(__file__).parent.parent / "docs" / "reference" / "index.md"
-PACKAGES = ("affinedp.control", "affinedp.consensus", "affinedp.tables", "affinedp.flows")
+PACKAGES = (
+    "affinedp.functions", "affinedp.control", "affinedp.consensus", "affinedp.tables",
+    "affinedp.flows",
+)  # fmt: skip
 
 # What implements a statement of the paper says which one.
 IMPLEMENTS = (

@@ -14,14 +14,17 @@ import pytest
 from scipy import sparse
 
 import affinedp as adp
+from affinedp import control
+from affinedp.control.sensors import sensor_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
-from affinedp.strategies.shared import SharedPart
+from affinedp.strategies.matrices import SharedPart
 from affinedp.tables import TableRelease
 
 PAIR = adp.AffineManifold(np.zeros((0, 2)), names=["a", "b"])
 NOISE = adp.iid_noise(PAIR, law="laplace", epsilon=1.0)
 
+CONSTANT, LOOP = ([[1]], [[1]]), ([[1]], [[1]], [[1]])
 CHAIN = adp.design_laplace(adp.AffineManifold([[1, -1]], names=["a", "b"]), epsilon=1.0)
 
 
@@ -64,6 +67,26 @@ DOORS: dict[str, Callable[[Any], float]] = {
     "data in steps": in_steps,
     "table": table_of,
     "mu of a table": lambda v: table_of(1.0, mu=v),
+    "A": lambda v: control.dynamics_of(([[v]], [[1]]), 2).A[0, 0],
+    "C": lambda v: control.dynamics_of(([[1]], [[v]]), 2).C[0, 0],
+    "mu of a trajectory": lambda v: control.design_output_noise(
+        CONSTANT, 2, 1.0, 0.01, mu=[v]
+    ).adjacency.mu[0, 0],
+    "how private inputs enter": lambda v: control.design_input_noise(
+        ([[0.5]], [[v]], [[1]]), 1.0, 0.01
+    ).domain.system.B[0, 0],
+    "mu of private inputs": lambda v: control.design_input_noise(
+        ([[0.5]], [[1]], [[1]]), 1.0, 0.01, mu=v
+    ).adjacency.mu[0],
+    "covariance of x(0)": lambda v: control.verify_output_noise(
+        CONSTANT, 2, covariance=[[v]]
+    ).strategy.start[0, 0],
+    "root of x(0)": lambda v: control.verify_output_noise(CONSTANT, 2, root=[[v]]).strategy.start[
+        0, 0
+    ],
+    "resolution": lambda v: sensor_of(("y",), v).steps[0],
+    "gains": lambda v: control.ClosedLoop(LOOP, [[v]], [[0.5]], [0]).feedback[0, 0],
+    "reference": lambda v: control.ClosedLoop(LOOP, [[0.5]], [[0.5]], [v]).reference[0],
     "combination": lambda v: NOISE.interval([0.0, 0.0], combination=[v, 0]).high,
 }
 # public names that take no numbers of the data, the equations, the neighbours or the noise, or
@@ -136,7 +159,7 @@ def test_every_public_function_with_numbers_is_looked_at():
     known = {
         "AffineManifold", "CircuitAdjacency", "FreeSetAdjacency", "DirectionAdjacency",
         "verify", "verify_pair", "iid_noise", "design", "design_gaussian", "design_laplace",
-        "design_knorm",
+        "design_knorm", "design_tangent",
     }  # fmt: skip
     for name in adp.__all__:
         thing = getattr(adp, name)

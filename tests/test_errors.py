@@ -5,14 +5,15 @@ from __future__ import annotations
 import copy
 import importlib
 import inspect
+import math
 import pickle
 import pkgutil
 
 import pytest
 
 import affinedp
+from affinedp import functions
 from affinedp.errors import AffineDPError
-from affinedp.tables.refusals import BrokenTotal, BrokenTotalsError
 
 
 def _subclasses(kind):
@@ -44,8 +45,6 @@ def _made(kind):
                 names[name] = value
             elif name != "self" and one.kind == one.POSITIONAL_OR_KEYWORD:
                 places.append(value)
-    if kind is BrokenTotalsError:
-        places[1] = [BrokenTotal("row 7", "a = b")]
     return kind(*(places or ["words of it"]), **names)
 
 
@@ -66,3 +65,53 @@ def test_every_refusal_can_say_where(kind):
     assert type(found) is kind
     assert str(found) == f"part 3: {sent}"
     assert vars(found) == vars(sent)
+
+
+M = affinedp.AffineManifold.from_equations(["a + b = c"])
+GAUSSIAN = affinedp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+Y = [1.0, 2.0, 3.0]
+
+
+def _tangent(**options):
+    return affinedp.design_tangent(M, "a * a", epsilon=1.0, delta=1e-6, **options)
+
+
+MISTAKES = {
+    "compare of two": lambda: _tangent(compare=[1, 2]),
+    "compare of none": lambda: _tangent(compare=[]),
+    "table of a number": lambda: _tangent(table=math.nan),
+    "table without a release": lambda: _tangent(table=(GAUSSIAN,)),
+    "table without a mechanism": lambda: _tangent(table=(1, Y)),
+    "table of text": lambda: _tangent(table=(GAUSSIAN, "abc")),
+    "rank nan": lambda: functions.order_statistic(math.nan),
+    "rank inf": lambda: functions.order_statistic(math.inf),
+    "rank none": lambda: functions.order_statistic(None),
+    "rank between": lambda: functions.order_statistic(1.5),
+    "limit": lambda: functions.exceedance("abc"),
+    "limit nan": lambda: functions.exceedance(math.nan),
+    "cut": lambda: functions.clipped_sum("abc"),
+    "total": lambda: functions.gini("abc"),
+    "total inf": lambda: functions.gini(math.inf),
+    "constant": lambda: functions.lipschitz(max, "abc"),
+    "no function": lambda: functions.lipschitz(None, 1.0),
+    "no entries": lambda: functions.peak(None),
+    "entries in one text": lambda: functions.peak("ab"),
+    "numbers for entries": lambda: functions.peak([1]),
+    "interval of text": lambda: GAUSSIAN.interval("abc"),
+    "interval of a mapping": lambda: GAUSSIAN.interval({}),
+    "interval of ragged rows": lambda: GAUSSIAN.interval([Y, [1.0]]),
+    "function of text": lambda: GAUSSIAN.function("abc", "a/c"),
+    "stack": lambda: GAUSSIAN.stack(None),
+    "compose": lambda: affinedp.compose(None),
+    "load": lambda: affinedp.Mechanism.load(None),
+    "save": lambda: GAUSSIAN.save(None),
+    "names": lambda: affinedp.AffineManifold([[1, 1, -1]], names=3),
+    "names of equations": lambda: affinedp.AffineManifold.from_equations(["a = b"], names=3),
+    "equations": lambda: affinedp.AffineManifold.from_equations(None),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_what_is_given_by_mistake_is_refused_with_a_sentence(mistake):
+    with pytest.raises(AffineDPError, match=r"\w+ \w+ \w+"):
+        MISTAKES[mistake]()

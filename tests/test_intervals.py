@@ -16,7 +16,7 @@ from affinedp.errors import AffineDPError
 from affinedp.intervals import checked_level
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Laplace
-from affinedp.laws.reach_sums import chernoff_reach, laplace_total_reach
+from affinedp.laws.reach_sums import Laplaces, chernoff, laplace_total_reach
 from affinedp.tables import TableRelease
 
 
@@ -61,7 +61,7 @@ def test_chernoff_is_never_too_small():
     drawn = np.random.default_rng(0).laplace(size=(200_000, 3)).sum(axis=1)
     for level in (0.5, 0.9, 0.99):
         assert (
-            np.mean(np.abs(drawn) <= chernoff_reach(np.ones(1), np.array([3.0]), 1 - level))
+            np.mean(np.abs(drawn) <= chernoff([Laplaces(np.ones(1), np.array([3.0]))], 1 - level))
             >= level
         )
 
@@ -98,7 +98,7 @@ def two_splits():
 def mechanisms():
     M = two_splits()
     yield adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
-    yield adp.design_laplace(M, epsilon=1.0, starts=1)
+    yield adp.design_laplace(M, epsilon=1.0, effort="quick")
     yield adp.design_knorm(M, epsilon=1.0)
 
 
@@ -203,7 +203,7 @@ def five_laws():
     M = adp.AffineManifold.from_equations(["a + b = c"])
     return (
         adp.design_gaussian(M, epsilon=1.0, delta=1e-6),
-        adp.design_laplace(M, epsilon=1.0, starts=1),
+        adp.design_laplace(M, epsilon=1.0, effort="quick"),
         adp.design_knorm(M, epsilon=1.0),
         adp.design_knorm(M, epsilon=1.0, integers=True),
         adp.design(adp.AffineManifold(np.zeros((0, 3))), epsilon=1.0, integers=True),

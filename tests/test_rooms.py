@@ -77,7 +77,7 @@ def test_nothing_private_is_borrowed() -> None:
 def test_contributing_shows_the_tree() -> None:
     """Every room and every module of the root stands in the layout, and nothing else does."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    layout = text.split("## Layout")[1].split("\n## ")[0]
+    layout = text.split("### The order of rooms")[1].split("\n## ")[0]
     shown = set(re.findall(r"^    (\w+(?:/|\.py))", layout, re.M))
     there = {path.name for path in SOURCE.glob("*.py") if not path.name.startswith("__")}
     there |= {f"{path.parent.name}/" for path in SOURCE.glob("*/__init__.py")}

@@ -9,12 +9,12 @@ of an hour.  Noise that is fresh at every step, and shaped like the room, hides 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from affinedp.control import design_input_noise, sample_noise, stationary_variance
+from affinedp.control import design_input_noise, noise_by_time, sample_noise
 
 room = ([[0.99]], [[0.9]], [[1.0]])  # °C and kW, steps of 15 minutes
 noise = design_input_noise(room, epsilon=1.0, delta=1e-4, mu=0.1)
 white = {other.reason: other.error for other in noise.alternatives}["white output noise"] ** 0.5
-print(f"shaped noise {stationary_variance(noise)[0] ** 0.5:.2f} °C, white noise {white:.2f} °C")
+print(f"shaped noise {noise_by_time(noise)[0, 0]:.2f} °C, white noise {white:.2f} °C")
 
 # %%
 # A day, with and without the visit, as the cloud sees it.

@@ -5,12 +5,16 @@ Equations become an :class:`AffineManifold`; an adjacency says who is a neighbou
 so that importing the package is quick.
 """
 
+import importlib
+
 import lazy_loader
 
 _public_name, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)
 
 
 def __getattr__(name: str) -> object:
+    if name == "functions":  # a room that is named with its functions: affinedp.functions.peak()
+        return importlib.import_module("affinedp.functions")
     return _installed_version() if name == "__version__" else _public_name(name)
 
 

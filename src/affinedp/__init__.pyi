@@ -8,6 +8,7 @@ from .designs.laplace import design_laplace as design_laplace
 from .designs.laplace import iid_noise as iid_noise
 from .designs.margins import design_margins as design_margins
 from .designs.places import design_tree_margins as design_tree_margins
+from .designs.tangent import design_tangent as design_tangent
 from .designs.tree import design_tree as design_tree
 from .designs.tree import design_tree_for_targets as design_tree_for_targets
 from .discovery.discover import discover as discover
@@ -28,8 +29,8 @@ from .neighbours.free_sets import FreeSetAdjacency as FreeSetAdjacency
 from .neighbours.given_directions import DirectionAdjacency as DirectionAdjacency
 from .privacy.guarantee import Guarantee as Guarantee
 from .privacy.guarantee import compose as compose
-from .privacy.pair import verify_pair as verify_pair
 from .privacy.verification import verify as verify
+from .privacy.verification import verify_pair as verify_pair
 from .release.engines import Parts as Parts
 from .stream.in_steps import ReleaseInSteps as ReleaseInSteps
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
 
@@ -24,15 +24,7 @@ R = TypeVar("R")
 
 
 def yes_or_no(value: object, name: str) -> bool:
-    """Return a bool, and refuse what is merely like one: the text "no" is true.
-
-    Parameters
-    ----------
-    value : bool
-        What was given.
-    name : str
-        What it is called in the refusal.
-    """
+    """Return a bool, and refuse what is merely like one: the text "no" is true."""
     if not isinstance(value, bool | np.bool_):
         raise AffineDPError(f"{name} must be True or False, not {value!r}")
     return bool(value)
@@ -76,6 +68,11 @@ def dense(matrix: Matrix) -> FloatArray:
     return np.asarray(matrix.toarray() if is_sparse(matrix) else matrix)
 
 
+def squared(matrix: Matrix) -> Matrix:
+    """Return the squares of all entries."""
+    return matrix.multiply(matrix) if is_sparse(matrix) else matrix * matrix
+
+
 def rank_of(matrix: FloatArray) -> int:
     """Return the numerical rank, also of a matrix without rows, which NumPy 1 refuses."""
     return int(np.linalg.matrix_rank(matrix)) if matrix.size else 0
@@ -85,17 +82,6 @@ def linked(first: IntArray, second: IntArray, count: int) -> IntArray:
     """Say which of some nodes hang together: equal labels, counted from 0 by their first nodes.
 
     SciPy's ``connected_components`` gives the same, but to load it takes longer than most answers.
-
-    Parameters
-    ----------
-    first, second : array of int
-        The two ends of each link.
-    count : int
-        How many nodes there are.
-
-    Returns
-    -------
-    array of int, shape (count,)
 
     Examples
     --------
@@ -114,12 +100,6 @@ def linked(first: IntArray, second: IntArray, count: int) -> IntArray:
         if np.array_equal(found, root):
             return np.asarray(np.unique(root, return_inverse=True)[1])
         root = found
-
-
-def some(items: Sequence[str], most: int = 8) -> str:
-    """List a few items in words."""
-    shown = [*items[:most], f"{len(items) - most} more"] if len(items) > most else list(items)
-    return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
 
 
 def connected_parts(matrix: Matrix) -> Iterator[tuple[IntArray, IntArray]]:

@@ -35,6 +35,13 @@ class AffineDPError(ValueError):
         return found
 
 
+class AffineDPWarning(UserWarning):
+    """What holds is stated; this says what else a person should know, such as a forgotten equation.
+
+    What is about private data is for whoever holds them.
+    """
+
+
 def _restored(kind: Any, args: tuple[Any, ...], data: dict[str, Any]) -> Any:
     """A refusal with the words and the data of another."""
     found = kind.__new__(kind, *args)
@@ -120,20 +127,6 @@ class IdentifiableEntriesError(AffineDPError):
         super().__init__(message)
 
 
-class AmbiguousRankError(AffineDPError):
-    """Equations that are neither clearly dependent nor clearly independent.
-
-    Attributes
-    ----------
-    pivots : tuple of float
-        The relative pivots around the place where no gap was found.
-    """
-
-    def __init__(self, message: str, pivots: Sequence[float]) -> None:
-        self.pivots = tuple(pivots)
-        super().__init__(message)
-
-
 class TooManyCircuitsError(AffineDPError):
     """More elementary vectors than can be listed.
 
@@ -148,34 +141,6 @@ class TooManyCircuitsError(AffineDPError):
     def __init__(self, message: str, estimate: float, limit: float) -> None:
         self.estimate = estimate
         self.limit = limit
-        super().__init__(message)
-
-
-class DoubtfulZeroError(AffineDPError):
-    """A coefficient that is too small to be told from a rounding error.
-
-    Attributes
-    ----------
-    size : float
-        Its relative size.
-    """
-
-    def __init__(self, message: str, size: float) -> None:
-        self.size = size
-        super().__init__(message)
-
-
-class DifferentNeighboursError(AffineDPError):
-    """Guarantees about different neighbours, which do not compose.
-
-    Attributes
-    ----------
-    neighbours : tuple of str
-        The descriptions that differ.
-    """
-
-    def __init__(self, message: str, neighbours: Sequence[str]) -> None:
-        self.neighbours = tuple(neighbours)
         super().__init__(message)
 
 

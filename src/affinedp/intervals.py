@@ -64,23 +64,7 @@ def interval_of(
     simultaneous: bool = False,
     factor: float = 1.0,
 ) -> Interval:
-    """Return where the true outputs, or combinations of them, lie.
-
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        What released y.
-    y : array_like, shape (m,) or (rows, m), or pandas Series or DataFrame
-        What was released.
-    combination : mapping or array_like, shape (m,) or (k, m), optional
-        Coefficients by output, or rows of them; every output by itself if left out.
-    level : float
-        Such as 0.95.
-    simultaneous : bool
-        For all numbers and rows at once.
-    factor : float
-        How much larger the release made the noise.
-    """
+    """Return where the true outputs, or combinations of them, lie."""
     level = checked_level(level)
     strategy = mechanism.strategy
     given = strategy.flat(y)
@@ -146,11 +130,6 @@ def whole_ends(low: FloatArray, high: FloatArray) -> tuple[FloatArray, FloatArra
 
     What rounding of doubles may have cut off is given back first, so no whole number is lost.
     An interval that holds none at all gets those around it.
-
-    Parameters
-    ----------
-    low, high : arrays
-        The ends.
 
     Examples
     --------

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any
 from affinedp.arrays import Matrix
 from affinedp.budget.ledger import Ledger, Rows
 from affinedp.errors import AffineDPError
-from affinedp.files.proofs import proved_design
-from affinedp.files.saved import read_saved, refusals, write_saved
-from affinedp.files.visible import check_names
+from affinedp.files.saved import file_path, proved_design, read_saved, refusals, write_saved
+from affinedp.files.values import check_names
+from affinedp.functions.published import FunctionInterval, function_of
 from affinedp.intervals import Interval, interval_of
-from affinedp.laws.named import law_named
+from affinedp.laws.base import law_named
 from affinedp.laws.sampler import Sampler
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import StorageError
@@ -245,6 +245,61 @@ class Mechanism(MechanismRecord):
         factor = self.prepared(bound).factor
         return interval_of(self, y, combination, level, simultaneous, factor)
 
+    def function(
+        self,
+        y: Any,
+        f: Any,
+        *,
+        level: float = 0.95,
+        certified: bool = False,
+        bound: float | None = None,
+    ) -> FunctionInterval:
+        """Return a function of what was released, such as a share, with an interval.
+
+        It costs no budget.  Ratios of linear forms have Fieller's interval: exact for Gaussian
+        noise, never too short for other laws, and unbounded where noise leaves the denominator's
+        sign open.  Other smooth functions are debiased, and their variance is corrected for
+        curvature, by simulating the noise around y; that keeps about the level, as
+        docs/explanation/functions.md measures, and warns where noise is too large for it;
+        numbers so large that doubles hardly hold their noise are refused there.
+
+        Parameters
+        ----------
+        y : array_like, or what :meth:`release` returned
+            One data set, or one per row.
+        f : callable or str
+            A NumPy function whose arguments are named after outputs, as in ``lambda a, c: a / c``;
+            or of one argument, all outputs as they were released; or a text such as ``"a / c"``.
+            It may return an array.
+        level : float
+            With which probability.
+        certified : bool
+            Return the range over a region that holds all numbers that f reads, with at least this
+            probability, at once for all functions of these numbers.  f must be a formula.
+        bound : float, optional
+            What was given to :meth:`release`: it makes the noise larger.
+
+        Returns
+        -------
+        FunctionInterval
+            With ``value``, ``low``, ``high``, ``how``, ``pieces`` and ``warnings``.
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> M = adp.AffineManifold.from_equations(["women + men = all"])
+        >>> m = adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+        >>> share = m.function([300.0, 700.0, 1000.0], "women / all")
+        >>> print(share)
+        0.300005 (95 %: 0.291483 to 0.30848)
+        >>> print(share.how)  # doctest: +ELLIPSIS
+        Fieller: exact for Gaussian noise; the value is less the bias of noise, ...
+        >>> odds = m.function([300.0, 700.0, 1000.0], lambda women, men: women / men)
+        >>> print(round(odds.low, 3), round(odds.high, 3))
+        0.411 0.446
+        """
+        return function_of(self, y, f, level, certified, self.prepared(bound).factor)
+
     def make_measurement(self) -> Any:
         """Return an OpenDP measurement that releases with this mechanism.
 
@@ -272,11 +327,18 @@ class Mechanism(MechanismRecord):
 
         parts = (self, *others)
         for part in others:
+            if not isinstance(part, Mechanism):
+                raise AffineDPError(f"stack takes mechanisms, not {type(part).__name__}")
             if part.law != self.law or part.adjacency.key != self.adjacency.key:
                 raise AffineDPError(
                     "only mechanisms with the same law and the same neighbours are stacked; use "
                     "compose for their guarantees"
                 )
+        if any(type(part.strategy) is not Dense for part in parts):
+            raise AffineDPError(
+                "only noise on outputs is stacked: release the mechanisms one by one, and compose "
+                "their guarantees"
+            )
         names = [f"{name} ({i})" for i, part in enumerate(parts, 1) for name in part.output_names]
 
         def beside(matrices: Sequence[Matrix]) -> Matrix:
@@ -302,7 +364,7 @@ class Mechanism(MechanismRecord):
         path : str or Path
             Where to; an existing file is replaced at once or not at all.
         """
-        guarantee, place = self.guarantee, Path(path)
+        guarantee, place = self.guarantee, file_path(path)
         _check_names(self, f"{place.name} is not written")
         stated = {"sensitivity": guarantee.sensitivity, "neighbours": guarantee.neighbours}
         write_saved(place, FORMAT, self, stated)
@@ -322,7 +384,7 @@ class Mechanism(MechanismRecord):
             Compute the guarantee again from the noise.  If False the stored one is taken on
             trust and marked so.
         """
-        place = Path(path)
+        place = file_path(path)
         read, stated = read_saved(place, FORMAT, cls)
         with refusals(place):
             _check_names(read, "a name")
@@ -355,24 +417,7 @@ def build(
     whole: bool = False,
     **design: Any,
 ) -> Mechanism:
-    """Return the mechanism ``F x + Λ η``, with the guarantee that its noise really has.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        Whom the guarantee is about.
-    query, basis, root : matrices
-        F, and Λ as ``basis @ root``; for a law that is bound to its coordinates what describes it,
-        such as points of a body, in place of a root.
-    law : str
-        The name of the law.
-    output_names : sequence of str
-        Names of the outputs.
-    rate, whole
-        Of a law that is bound to its coordinates.
-    **design
-        Fields of :class:`~affinedp.privacy.design.Design`.
-    """
+    """Return the mechanism ``F x + Λ η``, with the guarantee that its noise really has."""
     noise = law_named(law).of_root(root, rate, whole)
     own_root = root if noise.size is None else None
     strategy = Dense(adjacency.manifold, query, basis, tuple(output_names), own_root)

@@ -10,12 +10,13 @@ from __future__ import annotations
 import base64
 import binascii
 import dataclasses
+import functools
 import hashlib
 import importlib
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import cached_property
 from typing import Any, ClassVar, TypeVar
@@ -29,6 +30,8 @@ from affinedp.errors import AffineDPError
 MOST_BITS = 4096
 # A side of an array may be this much longer than what the file holds for it.
 MOST_EMPTY = 10_000
+# What a compressed sparse matrix is made of, in the order of its constructor.
+NUMBERS = ("data", "indices", "indptr")
 # How deep parts and lists may be nested.
 MOST_NESTED = 40
 # Stored types of arrays, by NumPy's letter for the kind of number.
@@ -38,11 +41,21 @@ STORED = {"f": "<f8", "i": "<i8", "u": "<i8", "b": "|b1"}
 HOMES = {
     "filter": "affinedp.strategies.filter",
     "inputs": "affinedp.neighbours.inputs",
+    "gaussian": "affinedp.laws.gaussian",
+    "laplace": "affinedp.laws.laplace",
+    "geometric": "affinedp.laws.laplace",
     "knorm": "affinedp.laws.knorm",
     "staircase": "affinedp.laws.staircase",
+    "productnorm": "affinedp.laws.product_norm",
+    "projected": "affinedp.strategies.projected",
     "linear system": "affinedp.exact.systems",
     "people": "affinedp.neighbours.people",
-    "plant": "affinedp.domains.plant",
+    "plant": "affinedp.domains.dynamics",
+    "of a function": "affinedp.functions.known",
+    "order statistic": "affinedp.functions.known",
+    "range of entries": "affinedp.functions.known",
+    "clipped sum": "affinedp.functions.known",
+    "sum of differences": "affinedp.functions.known",
     "totals": "affinedp.domains.totals",
     "tree": "affinedp.strategies.tree",
     "dynamics": "affinedp.domains.dynamics",
@@ -52,29 +65,95 @@ HOMES = {
     "first state": "affinedp.neighbours.trajectory",
     "trajectory": "affinedp.strategies.trajectory",
     "fresh": "affinedp.strategies.trajectory",
-    "injections": "affinedp.flows.neighbours",
-    "moments": "affinedp.consensus.moments",
-    "noisy sums": "affinedp.consensus.moments",
-    "one agent": "affinedp.consensus.promise",
-    "one draw": "affinedp.consensus.promise",
-    "one record": "affinedp.consensus.moments",
+    "injections": "affinedp.flows.injections",
+    "moments": "affinedp.consensus.regression",
+    "noisy sums": "affinedp.consensus.regression",
+    "one agent": "affinedp.consensus.one_draw",
+    "one draw": "affinedp.consensus.one_draw",
+    "one record": "affinedp.consensus.regression",
     "crossed": "affinedp.domains.crossed",
-    "placed": "affinedp.domains.placed",
-    "geometrics": "affinedp.laws.geometrics",
+    "placed": "affinedp.domains.crossed",
+    "geometrics": "affinedp.laws.laplace",
     "margins": "affinedp.strategies.margins",
-    "counted margins": "affinedp.strategies.counted_margins",
-    "product": "affinedp.strategies.product",
-    "leaf cells": "affinedp.strategies.leaf_cells",
+    "counted margins": "affinedp.strategies.margins",
+    "product": "affinedp.strategies.places",
+    "leaf cells": "affinedp.strategies.places",
 }
 
 PartType = TypeVar("PartType", bound="Part")
+Kept = TypeVar("Kept")
 
 
 class StorageError(AffineDPError):
     """A file that cannot be trusted, or a value that cannot be kept in one."""
 
 
-class Part:
+def _kept(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function whose result is kept with a part, and so must not be changed by anyone."""
+
+    @functools.wraps(function)
+    def found(part: Any) -> Any:
+        return locked(function(part))
+
+    return found
+
+
+def locked(value: Kept) -> Kept:
+    """Return a value after making all its arrays read-only, in place."""
+    if isinstance(value, np.ndarray):
+        value.flags.writeable = False
+    elif is_sparse(value) and hasattr(value, "indptr"):
+        _lock_sparse(value)
+    elif isinstance(value, tuple | list):
+        for one in value:
+            locked(one)
+    elif isinstance(value, dict):
+        locked(list(value.values()))
+    return value
+
+
+def _lock_sparse(matrix: Any) -> None:
+    """Make the numbers of a sparse matrix read-only, and their places in it too."""
+    for name in NUMBERS:
+        own = getattr(matrix, name)
+        if own.base is not None:  # which could be written
+            own = own.copy()
+            setattr(matrix, name, own)
+        own.flags.writeable = False
+    kind: Any = type(matrix)
+    matrix.__class__ = _read_only(kind)
+    matrix.__dict__["_locked"] = True
+
+
+@functools.cache
+def _read_only(kind: Any) -> Any:
+    """A class of sparse matrices of which locked ones keep their numbers."""
+    if "_locked" in vars(kind):
+        return kind
+
+    def change(self: Any, name: str, value: Any) -> None:
+        if name in NUMBERS and self._locked:
+            raise AffineDPError(f"{name} of this matrix is read-only: a promise rests on it")
+        object.__setattr__(self, name, value)
+
+    def reduced(self: Any) -> Any:  # as what it was: this class has no name to be found by
+        return kind, (tuple(getattr(self, name) for name in NUMBERS), self.shape)
+
+    own = {"_locked": False, "__setattr__": change, "__reduce__": reduced}
+    return type(kind.__name__, (kind,), {**own, "__module__": kind.__module__})
+
+
+class Locked:
+    """What keeps results for later (``cached_property``): nobody can change their arrays."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        for value in vars(cls).values():
+            if isinstance(value, cached_property):
+                value.func = _kept(value.func)
+
+
+class Part(Locked):
     """A frozen dataclass that knows its name on disk.
 
     A subclass sets ``kind``, which registers it; kinds of other packages contain a dot.  Loading
@@ -170,15 +249,7 @@ class Part:
 
 
 def restored(record: Any, wanted: type[PartType]) -> PartType:
-    """Return the part of a record, which must be of a class that is registered here.
-
-    Parameters
-    ----------
-    record : mapping
-        What :meth:`Part.record` returned; nothing in it is trusted.
-    wanted : type
-        What it must be.
-    """
+    """Return the part of a record, which must be of a class that is registered here."""
     found = _value(record, 0, [])
     if not isinstance(found, wanted):
         raise StorageError(f"a {wanted.__name__.lower()} is wanted, not {_kind_of(record)}")
@@ -186,13 +257,7 @@ def restored(record: Any, wanted: type[PartType]) -> PartType:
 
 
 def kind_named(name: str) -> type[Part] | None:
-    """Return the class that is called so on disk, if it is known here.
-
-    Parameters
-    ----------
-    name : str
-        From a file, or said by a user.
-    """
+    """Return the class that is called so on disk, if it is known here."""
     if name not in Part.kinds and name in HOMES:
         importlib.import_module(HOMES[name])
     return Part.kinds.get(name)
@@ -200,11 +265,6 @@ def kind_named(name: str) -> type[Part] | None:
 
 def digest(*values: Any) -> str:
     """Return one hash of texts, numbers, arrays and parts, in which nothing can be confused.
-
-    Parameters
-    ----------
-    *values
-        What is hashed; arrays by their bytes, parts by their keys.
 
     Examples
     --------
@@ -217,22 +277,12 @@ def digest(*values: Any) -> str:
 
 
 def frozen(array: Any) -> Matrix:
-    """Return an array of one's own that nobody can change, dense or sparse.
-
-    Parameters
-    ----------
-    array : array or sparse array
-        What the caller keeps, and may change.
-    """
+    """Return an array of one's own that nobody can change, dense or sparse."""
+    own: Matrix = array.tocsr(copy=True) if is_sparse(array) else np.array(array)
     if is_sparse(array):
-        own = array.tocsr(copy=True)
         own.sum_duplicates()
-        for numbers in (own.data, own.indices, own.indptr):
-            numbers.flags.writeable = False
-        return own
-    copy = np.array(array)
-    copy.flags.writeable = False
-    return copy
+    locked(own)
+    return own
 
 
 # ---------------------------------------------------------------------- to records

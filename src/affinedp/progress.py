@@ -24,11 +24,6 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 def listening(listener: Listener) -> Iterator[None]:
     """Tell what is being done to someone else than a terminal, such as a page.
 
-    Parameters
-    ----------
-    listener : callable
-        Takes the label, the share that is done, and a note.
-
     Examples
     --------
     >>> with listening(print), Progress("counting") as bar:
@@ -43,13 +38,7 @@ def listening(listener: Listener) -> Iterator[None]:
 
 
 class Progress:
-    """Show ``label`` with a bar on standard error after a second, if that is a terminal.
-
-    Parameters
-    ----------
-    label : str
-        What is being done.
-    """
+    """Show ``label`` with a bar on standard error after a second, if that is a terminal."""
 
     def __init__(self, label: str) -> None:
         self._label = label

@@ -11,21 +11,23 @@ from typing import Any, TypeVar
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
-from affinedp.domains.outputs import output_equations
+from affinedp.domains.manifold import output_equations
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.parts import Part, digest
-from affinedp.privacy.asked import Asked
-from affinedp.privacy.design import Design
-from affinedp.privacy.guarantee import Guarantee
-from affinedp.privacy.least_possible import Alternative, LeastPossible, Objective
+from affinedp.parts import Part, digest, locked
+from affinedp.privacy.design import Alternative, Design, LeastPossible, Objective
+from affinedp.privacy.guarantee import Asked, Guarantee
 from affinedp.privacy.promise import promise
 from affinedp.strategies.base import Prepared, Promised, Proof, Strategy
-from affinedp.strategies.dense import Dense
-from affinedp.strategies.matrices import MOST_NUMBERS
-from affinedp.strategies.shared import SharedPart, shared_combinations
+from affinedp.strategies.matrices import (
+    MOST_NUMBERS,
+    Matrices,
+    SharedPart,
+    shared_combinations,
+    shared_part,
+)
 
 Kind = TypeVar("Kind", bound="MechanismRecord")
 
@@ -271,9 +273,9 @@ class MechanismRecord(Part):
             if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
                 raise AffineDPError("this mechanism promises nothing; nothing is released with it")
             promised = Promised(guarantee.sensitivity, guarantee.curve, self.proof)
-            self._prepared[limit] = self.strategy.prepare(
-                self.adjacency, self.noise, promised, limit
-            )
+            plan = self.strategy.prepare(self.adjacency, self.noise, promised, limit)
+            locked(vars(plan))
+            self._prepared[limit] = plan
         return self._prepared[limit]
 
     @cached_property
@@ -283,16 +285,16 @@ class MechanismRecord(Part):
     # -------------------------------------------------------------- of matrices alone
 
     @property
-    def dense(self) -> Dense:
+    def dense(self) -> Matrices:
         """The strategy, which is one of matrices."""
-        if not isinstance(self.strategy, Dense):
+        if not isinstance(self.strategy, Matrices):
             raise AffineDPError(f"{type(self.strategy).__name__} noise is not kept as matrices")
         return self.strategy
 
     @cached_property
     def shared_part(self) -> SharedPart | None:
         """What neighbours share and noise does not hide; None if noise hides everything."""
-        return self.dense.shared_part(self.adjacency, self.noise)
+        return shared_part(self.dense, self.adjacency, self.noise)
 
     @property
     def equations(self) -> tuple[str, ...]:
@@ -324,13 +326,7 @@ class MechanismRecord(Part):
 
 
 def checked_bound(bound: float | None) -> float | None:
-    """Return a public bound on the data as a positive number, or None.
-
-    Parameters
-    ----------
-    bound : float or None
-        What was given.
-    """
+    """Return a public bound on the data as a positive number, or None."""
     if bound is None:
         return None
     limit = float(real_array(bound, "bound", 0))
@@ -340,15 +336,7 @@ def checked_bound(bound: float | None) -> float | None:
 
 
 def weighted_error(mechanism: MechanismRecord, weights: Matrix) -> float:
-    """Return the expected squared error under weights.
-
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        The noise.
-    weights : matrix, shape (m, m)
-        What squared error costs.
-    """
+    """Return the expected squared error under weights."""
     import scipy.sparse as sparse
 
     rows, columns, costs = sparse.find(sparse.coo_array(weights))
@@ -358,17 +346,7 @@ def weighted_error(mechanism: MechanismRecord, weights: Matrix) -> float:
 
 
 def error_under(mechanism: MechanismRecord, weights: Matrix, objective: Objective) -> float:
-    """Return what a bound is about: the weighted squared error, or the largest variance.
-
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        The noise.
-    weights : matrix, shape (m, m)
-        What squared error costs.
-    objective : {"sum", "largest"}
-        Which.
-    """
+    """Return what a bound is about: the weighted squared error, or the largest variance."""
     if objective == "sum":
         return weighted_error(mechanism, weights)
     return float(mechanism.expected_squared_errors.max())

@@ -12,7 +12,7 @@ from scipy.stats import binomtest
 
 import affinedp as adp
 from affinedp.arrays import dense
-from affinedp.audit.distinguish import clopper_pearson, distinguish
+from affinedp.audit.attacks import clopper_pearson, distinguish
 from affinedp.audit.trial import audit, low_bits_attack
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import build

@@ -25,7 +25,6 @@ from affinedp.budget.ledger import (
     Ledger,
     LedgerError,
     LedgerWarning,
-    OtherUnitError,
 )
 from affinedp.laws.curves import EPS
 from ledgers import CAP, MEMORY, charge, guarantee
@@ -391,11 +390,12 @@ class Interleavings(RuleBasedStateMachine):
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             if not fits:
-                refusal = BudgetExceededError if own or same_secret else OtherUnitError
+                refusal = BudgetExceededError if own or same_secret else LedgerError
                 with pytest.raises(refusal) as caught:
                     self.ledgers[which].charge(
                         given, fingerprint="f", releases=releases, same_secret=same_secret
                     )
+                assert type(caught.value) is refusal
                 assert self.ledgers[1 - which].head == before
                 if refusal is BudgetExceededError:
                     assert caught.value.remaining == self.ledgers[1 - which].remaining

@@ -12,7 +12,7 @@ import warnings
 import pytest
 
 import affinedp as adp
-from affinedp.budget import moving
+from affinedp.budget import postgres
 from affinedp.budget.ledger import LedgerError, LedgerWarning
 from ledgers import CAP, QUARTER, opened
 from servers import set_on_server, why_not
@@ -44,7 +44,7 @@ def two(server, database):
 def _cut_short(ledger, url: str) -> None:
     """A move that fails after the file was closed, and before the copy is kept."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moving, "_copy", lambda *_: 1 / 0)
+        patch.setattr(postgres, "_copy", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             ledger.export(url)
 
@@ -53,7 +53,7 @@ def _killed_before_arrival(path, url: str) -> None:
     """As by a power cut right after the server kept it."""
     child = os.fork()
     if child == 0:
-        moving._note_arrival = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        postgres._note_arrival = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
         adp.Ledger(path, create=False).export(url)
         os._exit(0)
     os.waitpid(child, 0)
@@ -91,14 +91,14 @@ def test_two_moves_at_once_to_one_address_in_other_surroundings(two, tmp_path):
         child = os.fork()
         if child == 0:
             os.environ["PGDATABASE"] = name
-            close_file = moving._close_file
+            close_file = postgres._close_file
 
             def wait(*arguments, close_file=close_file) -> None:
                 os.write(ready[1], b".")
                 os.read(go[0], 1)
                 close_file(*arguments)
 
-            moving._close_file = wait
+            postgres._close_file = wait
             try:
                 adp.Ledger(path, create=False).export(url)
             except LedgerError:
@@ -184,7 +184,7 @@ def test_who_comes_second_hears_that_it_is_there(database, ledger, tmp_path):
         told.append(str(refused.value))
 
     thread = threading.Thread(target=second)
-    copy = moving._copy
+    copy = postgres._copy
 
     def slow(*given) -> None:
         copy(*given)
@@ -194,7 +194,7 @@ def test_who_comes_second_hears_that_it_is_there(database, ledger, tmp_path):
             time.sleep(0.02)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moving, "_copy", slow)
+        patch.setattr(postgres, "_copy", slow)
         ledger.export(address)
     thread.join(30)
     assert "it is this one, so open it there" in told[0]

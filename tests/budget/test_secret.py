@@ -12,7 +12,7 @@ from affinedp import flows
 from affinedp.budget.ledger import (
     BudgetExceededError,
     Ledger,
-    OtherUnitError,
+    LedgerError,
 )
 from affinedp.consensus import AgentNoise, PrivateConsensus
 from affinedp.control import design_output_noise
@@ -77,7 +77,7 @@ def test_two_tables_about_the_same_people(path):
 
     first = pd.DataFrame({"women": [30], "men": [70], "all": [100]})
     second = pd.DataFrame({"young": [60], "old": [25], "middle": [15], "everyone": [100]})
-    about = {"epsilon": 0.6, "delta": 1e-6, "neighbours": "person", "law": "gaussian"}
+    about = {"epsilon": 0.6, "delta": 1e-6, "adjacency": "person", "law": "gaussian"}
     one = TableRelease(totals={"all": ["women", "men"]}, **about)
     other = TableRelease(totals={"everyone": ["young", "middle", "old"]}, mu=2.0, **about)
     with Ledger(path, **CAP) as ledger:
@@ -133,13 +133,14 @@ def test_simulation_and_agent_have_one_unit(path):
 def test_trajectories(path):
     local = design_output_noise(VEHICLE, 20, epsilon=0.3, delta=1e-6)
     farther = design_output_noise(VEHICLE, 30, epsilon=0.3, delta=1e-6, mu=[2.0, 1.0])
-    full = design_output_noise(VEHICLE, 20, epsilon=0.3, delta=1e-6, neighbours="manifold")
+    full = design_output_noise(VEHICLE, 20, epsilon=0.3, delta=1e-6, adjacency="manifold")
     assert full.guarantee.unit == DEFINITION_4
     with Ledger(path, epsilon=1.0, delta=1e-6, protects="one vehicle") as ledger:
         ledger.charge(local.guarantee, fingerprint="f")
         ledger.charge(farther.guarantee, fingerprint="f")
         assert "time-local" in ledger.unit
-        with pytest.raises(OtherUnitError):  # a weaker promise is not taken for the stronger one
+        with pytest.raises(LedgerError, match="same_secret=True"):
+            # a weaker promise is not taken for the stronger one
             ledger.charge(full.guarantee, fingerprint="f")
 
 
@@ -195,7 +196,7 @@ def test_releases_through_a_ledger_that_says_same_secret(path):
     m = adp.design_gaussian(M, epsilon=0.4, delta=1e-6, adjacency=joins)
     with Ledger(path, **CAP) as ledger:
         noise().release([30, 70, 100], ledger=ledger)
-        with pytest.raises(OtherUnitError, match="one person joins"):
+        with pytest.raises(LedgerError, match="one person joins"):
             m.release([1, 2, 3], ledger=ledger)
         assert len(ledger.history()) == 1
     with Ledger(path, same_secret=True) as ledger:

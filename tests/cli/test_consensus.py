@@ -8,18 +8,22 @@ from typer.testing import CliRunner
 
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
-from affinedp.cli.consensus import read_neighbours, read_value
+from affinedp.cli.consensus import read_value
 from affinedp.consensus.agent import Agent
-from affinedp.consensus.agent_noise import AgentNoise
 from affinedp.consensus.message import AgentMessage
 from affinedp.consensus.network_file import read_network
+from affinedp.consensus.one_draw import AgentNoise
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.agent_messages import encode
 from affinedp.mqtt.broker import Broker
 from affinedp.mqtt.connection import Connection
 from brokers import PATIENCE, Command, Mosquitto, certificates, free_port, private_broker
 
-NOISE = ("--epsilon", 1, "--delta", 0.01)
+NETWORK = """links = [["3", "1", 0.25], ["3", "5", 0.25]]
+[noise]
+epsilon = 1
+delta = 0.01
+"""
 
 
 def invoke(*words):
@@ -37,8 +41,9 @@ def words(tmp_path):
     value = tmp_path / "value.txt"
     value.write_text("20\n")
     value.chmod(0o600)
+    (tmp_path / "own.toml").write_text(NETWORK)
     return (
-        "agent", "--id", "3", "--neighbours", "1,5", "--weight", 0.25, "--value-file", value,
+        "agent", "--id", "3", "--network", tmp_path / "own.toml", "--value-file", value,
         "--state", tmp_path / "3.db",
     )  # fmt: skip
 
@@ -50,32 +55,6 @@ def test_a_network_says_where_its_promise_goes(tmp_path):
         read_network(file)
     ring = read_network(Path(__file__).parents[2] / "examples" / "ring.toml")
     assert (len(ring.values), ring.rounds) == (10, 60)
-
-
-@pytest.mark.parametrize(
-    ("text", "weight", "found"),
-    [
-        ("1,5", 0.25, {"1": 0.25, "5": 0.25}),
-        ("1:0.5, b:1e-3", None, {"1": 0.5, "b": 0.001}),
-        ("1:0.5,5", 0.25, {"1": 0.5, "5": 0.25}),
-    ],
-)
-def test_neighbours(text, weight, found):
-    assert read_neighbours(text, weight) == found
-
-
-@pytest.mark.parametrize(
-    ("text", "weight", "words"),
-    [
-        ("1,5", None, "no weight"),
-        ("1:a", None, "no number"),
-        ("1:", None, "no number"),
-        ("1,1", 0.25, "listed twice"),
-    ],
-)
-def test_neighbours_that_make_no_sense(text, weight, words):
-    with pytest.raises(AffineDPError, match=words):
-        read_neighbours(text, weight)
 
 
 @pytest.mark.parametrize("text", ["-3.5", " 1e-3\n", "7\n\n"])
@@ -107,33 +86,29 @@ def test_value_files(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--id", "a/b"), "no name of an agent"),
-        (("--neighbours", "3"), "its own neighbours"),
-        (("--weight", 1.5), "diverge"),
-        (("--mu", 0), "mu must be positive"),
+        (("--id", "4"), "4"),
         (("--topic", "a/#"), "wildcards"),
-        (("--broker", "mqtt://x"), "no address of a broker"),
-        (("--password-file", "x"), "goes with --username"),
+        (("--broker", "http://x"), "no address of a broker"),
+        (("--password-file", "x"), "goes with a username"),
         (("--ca-file", "x"), "go with TLS"),
         (("--ledger", "absent.db"), "there is no ledger"),
-        (("--sigma", 1), "leave them out"),
         (("--rerun", "--run", 2), "without rerun"),
-        (("--keys", "absent.keys"), "key file absent.keys cannot be read"),
-        (("--network", "absent.toml"), "stand in the network file"),
+        (("--keys", "absent.keys"), "key file absent.keys does not exist"),
+        (("--network", "absent.toml"), "absent.toml does not exist"),
     ],
 )
 def test_options_that_do_not_fit(words, options, said, tmp_path, monkeypatch):
     pytest.importorskip("paho.mqtt.client")
     monkeypatch.chdir(tmp_path)
     with private_broker(tmp_path / "broker") as broker:
-        found = invoke(*words, *NOISE, "--broker", broker.address, *options)
+        found = invoke(*words, "--broker", broker.address, *options)
     assert said in found
     assert not (tmp_path / "3.db").exists(), "drawn in vain"
 
 
 def test_nothing_is_drawn_when_nobody_listens(words, tmp_path):
     pytest.importorskip("paho.mqtt.client")
-    said = invoke(*words, *NOISE, "--broker", f"localhost:{free_port()}")
+    said = invoke(*words, "--broker", f"localhost:{free_port()}")
     assert "no broker listens" in said
     assert not (tmp_path / "3.db").exists()
 
@@ -163,9 +138,10 @@ def test_password_tls_ledger_and_signals(words, tmp_path):
         pass
     (tmp_path / "password").write_text("right\n")
     with Mosquitto(tmp_path / "b", users=users, tls=(ca, certificate, key)) as broker:
-        at = ("--broker", broker.address, "--tls", "--ca-file", ca)
-        more = (*words, *NOISE, *at, "--ledger", tmp_path / "budget.db")
-        by_file = ("--username", "agent", "--password-file", tmp_path / "password")
+        at = ("--broker", f"mqtts://{broker.address}", "--ca-file", ca)
+        more = (*words, *at, "--ledger", tmp_path / "budget.db")
+        user = ("--broker", f"mqtts://agent@{broker.address}")
+        by_file = (*user, "--password-file", tmp_path / "password")
         assert "wants a username" in invoke(*more)
         assert not (tmp_path / "3.db").exists(), "drawn in vain"
         settings = {"tls": True, "ca_file": ca, "username": "spy", "password": "listens"}
@@ -180,8 +156,8 @@ def test_password_tls_ledger_and_signals(words, tmp_path):
             (tmp_path / "value.txt").unlink()  # the state holds it
             rest = [word for word in more if word not in ("--value-file", tmp_path / "value.txt")]
             environment = {"AFFINEDP_MQTT_PASSWORD": "right"}
-            user = ("--username", "agent", "--resend", 0.1)
-            with Command(tmp_path, "consensus", *rest, *user, environment=environment) as second:
+            rest += [*user, "--resend", 0.1]
+            with Command(tmp_path, "consensus", *rest, environment=environment) as second:
                 second.ready()
                 assert spy.receive(PATIENCE) == published
                 other = AgentMessage("1", "3", 1, 0, None, 4.0, None, 0.5)

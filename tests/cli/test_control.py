@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
-from affinedp.control.loop.loop_file import read_loop
+from affinedp.control.loop_file import read_loop
 from affinedp.errors import AffineDPError, install_command
 from affinedp.mechanism import Mechanism
 from affinedp.mqtt.broker import Broker
@@ -80,7 +80,7 @@ def test_example_is_the_papers_vehicle():
 
 def test_read_small(file):
     read = read_loop(file)
-    assert (read.epsilon, read.delta, read.neighbours, read.cost) == (
+    assert (read.epsilon, read.delta, read.adjacency, read.cost) == (
         1.0, 0.01, "time-local", "outputs",
     )  # fmt: skip
     assert np.asarray(read.mu).tolist() == [1.0, 0.5]
@@ -135,7 +135,7 @@ def test_privacy_may_be_left_out(file):
         ("{v = 0.5, p = 1}", "[1, 2, 3]", "[privacy] mu: 3 given"),
         ("{v = 0.5, p = 1}", "[[1, 2]]", "[privacy] mu: 1×2 numbers"),
         ("{v = 0.5, p = 1}", "0", "[privacy] mu must not be negative anywhere, nor zero"),
-        ("delta = 0.01", 'delta = 0.01\nneighbours = "all"', "[privacy] neighbours must be"),
+        ("delta = 0.01", 'delta = 0.01\nadjacency = "all"', "[privacy] adjacency must be"),
     ],
 )
 def test_malformed_loop_files(file, old, new, said):
@@ -239,13 +239,17 @@ def test_nobody_listens(file, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (("--broker", "mqtt://x"), "no address of a broker"),
-        (("--password-file", "x"), "goes with --username"),
+        (("--broker", "http://x"), "no address of a broker"),
+        (("--password-file", "x"), "goes with a username"),
         (("--ca-file", "x"), "go with TLS"),
-        (("--tls", "--ca-file", "absent"), "CA file absent cannot be used"),
-        (("--username", "me", "--password-file", "absent"), "password file absent"),
-        (("--out-username", "me"), "username and a password file"),
-        (("--out-plain",), "go with its address"),
+        (
+            ("--broker", "mqtts://localhost:9", "--ca-file", "absent"),
+            "CA file absent cannot be used",
+        ),
+        (("--broker", "me@localhost:9", "--password-file", "absent"), "password file absent"),
+        (("--out-broker", "me@localhost"), "username (USER@host:port) and a password"),
+        (("--out-broker", "localhost", "--out-password-file", "x"), "and a password"),
+        (("--out-password-file", "x"), "goes with its address"),
         (("--out", "plant/#"), "wildcards"),
         (("--out", "cloud/u"), "give two topics"),
         (("--log", "absent/log"), "cannot be written"),
@@ -276,15 +280,16 @@ def test_password_tls_ledger_and_signals(file, tmp_path):
         pass
     (tmp_path / "password").write_text("right\n")
     with Mosquitto(tmp_path / "b", users=users, tls=(ca, certificate, key)) as broker:
-        at = ("--broker", broker.address, "--tls", "--ca-file", ca)
+        at = ("--broker", f"mqtts://{broker.address}", "--ca-file", ca)
         words = (
             "control", "gateway", "--mechanism", tmp_path / "m.json",
             "--state", tmp_path / "s.db", "--ledger", tmp_path / "budget.db", *at,
             "--resolution", "0.001",
         )  # fmt: skip
-        by_file = ("--username", "plant", "--password-file", tmp_path / "password")
-        wrong = invoke(*words[1:], "--username", "spy", "--password-file", tmp_path / "password")
-        assert "wrong username or password" in wrong
+        user = ("--broker", f"mqtts://plant@{broker.address}")
+        by_file = (*user, "--password-file", tmp_path / "password")
+        spying = ("--broker", f"mqtts://spy@{broker.address}", *by_file[2:])
+        assert "wrong username or password" in invoke(*words[1:], *spying)
         assert "wants a username" in invoke(*words[1:])
         assert not (tmp_path / "s.db").exists(), "drawn in vain"
         settings = {"tls": True, "ca_file": ca, "username": "spy", "password": "listens"}
@@ -300,7 +305,7 @@ def test_password_tls_ledger_and_signals(file, tmp_path):
             assert b"the gateway is gone" in spy.receive(PATIENCE).payload
             assert "stopped, 1 of 4" in first.said
             environment = {"AFFINEDP_MQTT_PASSWORD": "right"}
-            more = ("--username", "plant", "--linger", 0.2)
+            more = (*user, "--linger", 0.2)
             with Command(tmp_path, *words, *more, environment=environment) as second:
                 second.ready()
                 spy.publish("plant/y", b'{"run": "r", "step": 0, "y": [-20]}')

@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.app import app
-from affinedp.control.loop.loop_file import read_loop
+from affinedp.control.loop_file import read_loop
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 
@@ -26,7 +26,7 @@ constant = [0]
 [privacy]
 epsilon = 1.0
 delta = 1e-4
-neighbours = "input"
+adjacency = "input"
 mu = {occupants = 0.1, oven = 0.5}
 """
 
@@ -43,13 +43,14 @@ def design(text, folder):
 
 def test_private_inputs(tmp_path):
     said = design(ROOM, tmp_path)
-    assert "for all time" in said
+    assert "over 96 steps, fresh at every step" in said
+    assert "at any time, also before the first output" in said
     assert "tracking" in said
     loaded = Mechanism.load(tmp_path / "m.json")
     assert loaded.domain.names == ("occupants", "oven")
     assert loaded.adjacency.mu.tolist() == [0.1, 0.5]
     assert loaded.guarantee.holds(1.0, 1e-4)
-    design(ROOM.replace('neighbours = "input"', 'neighbours = "input"\nwindow = 4'), tmp_path)
+    design(ROOM.replace('adjacency = "input"', 'adjacency = "input"\nwindow = 4'), tmp_path)
     assert Mechanism.load(tmp_path / "m.json").adjacency.window == 4
     design(ROOM.replace('"input"', '"input"\ncost = "tracking"'), tmp_path)
     assert Mechanism.load(tmp_path / "m.json").guarantee.holds(1.0, 1e-4)
@@ -72,19 +73,19 @@ def test_an_integrator_takes_the_horizon_of_the_file(tmp_path):
 
 def test_private_inputs_without_a_word_about_them(tmp_path):
     """With E and no neighbours the state alone would be hidden, silently: what is meant?"""
-    lost = ROOM.replace('neighbours = "input"\n', "")
-    wanted = r"loop.toml: \[plant\] E says .* write neighbours = 'input' to hide them, or"
+    lost = ROOM.replace('adjacency = "input"\n', "")
+    wanted = r"loop.toml: \[plant\] E says .* write adjacency = 'input' to hide them, or"
     for text in (lost, lost.replace("{occupants = 0.1, oven = 0.5}", "0.5")):
         assert re.search(wanted, design(text, tmp_path))
     without = lost[: lost.index("[privacy]")]
-    assert "write neighbours = 'input'" in design(without, tmp_path)
+    assert "write adjacency = 'input'" in design(without, tmp_path)
     assert not (tmp_path / "m.json").exists()
     read = read_loop(tmp_path / "loop.toml")  # whoever only runs the loop needs no promise
-    assert read.neighbours is None
+    assert read.adjacency is None
     local = ROOM.replace('"input"', '"time-local"').replace("{occupants = 0.1, oven = 0.5}", "0.5")
     assert "time-local" in design(local, tmp_path)
     wide = local.replace('"time-local"', '"time-local"\nwindow = 4')
-    assert "window is for neighbours = 'input'" in design(wide, tmp_path)
+    assert "window is for adjacency = 'input'" in design(wide, tmp_path)
 
 
 def test_refusals(tmp_path):

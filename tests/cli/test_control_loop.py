@@ -28,7 +28,7 @@ constant = [0]
 [privacy]
 epsilon = 1.0
 delta = 1e-4
-neighbours = "input"
+adjacency = "input"
 mu = 0.1
 """
 

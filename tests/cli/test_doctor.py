@@ -80,10 +80,10 @@ def test_brokers():
     with socket.create_server(("127.0.0.1", 0)) as server:
         there = f"127.0.0.1:{server.getsockname()[1]}"
         assert by_name(doctor.diagnose([there]))[there].status == "fine"
-    found = by_name(doctor.diagnose([there, "mqtt://somewhere"]))
+    found = by_name(doctor.diagnose([there, "http://somewhere"]))
     assert found[there].status == "problem"
     assert "cannot be reached" in found[there].detail
-    assert "host:port" in found["mqtt://somewhere"].detail
+    assert "host:port" in found["http://somewhere"].detail
 
 
 def test_brokers_on_this_machine(monkeypatch):

@@ -68,7 +68,7 @@ def test_where_it_happened_is_shown_on_demand(capsys, monkeypatch):
 
 
 def test_a_crash_inside_a_command(run, monkeypatch):
-    monkeypatch.setattr("affinedp.cli.problems.verify_problem", lambda read: 1 / 0)
+    monkeypatch.setattr("affinedp.files.problem.Problem.guarantee", lambda read: 1 / 0)
     assert run("verify p.toml", p_toml=PROBLEM)[0] == exits.UNEXPECTED
 
 

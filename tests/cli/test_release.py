@@ -6,7 +6,6 @@ import json
 import pytest
 
 import affinedp as adp
-from affinedp.budget.events import LedgerUnreachableError
 from affinedp.budget.ledger import Ledger, LedgerError
 from affinedp.cli import exits
 
@@ -57,7 +56,7 @@ def test_from_a_problem_to_published_numbers_and_an_empty_budget(run, tmp_path):
     assert code == 0, err
     history = run("ledger history b.db")[1]
     assert "first" in history
-    assert "(Definition 4): Definition 4: one free entry" in history
+    assert "(Definition 4): Definition 4: any one number" in history
     shown = json.loads(run("ledger show b.db --json")[1])
     assert 0.999 < shown["spent"] < 1.0 + 1e-9
     assert shown["protects"] == "one person"
@@ -181,7 +180,7 @@ def test_a_full_disk_leaves_nothing_and_the_ledger_says_so(
 
 
 def lost(*arguments):
-    raise LedgerUnreachableError("ledger: it cannot be reached; do not release")
+    raise LedgerError("ledger: it cannot be reached; do not release", unreachable=True)
 
 
 @pytest.mark.parametrize("noise", ["m.json", "t.toml"])
@@ -248,3 +247,21 @@ def test_a_history_says_which_noise_it_was(run, release, tmp_path):
     said = run("ledger history b.db")[1]
     assert "knorm, counted as laplace ε = 0.25 " in said
     assert "Z  laplace ε = 0.5 " in said
+
+
+def test_functions_of_what_was_published(run, tmp_path):
+    manifold = adp.AffineManifold.from_equations(["women + men = all"])
+    adp.design_gaussian(manifold, epsilon=1.0, delta=1e-6).save(tmp_path / "m.json")
+    table = "women,men,all\n300,700,1000\n30,-22,8\n"
+    words = "report m.json p.csv --function 'women / all' --function 'women - men'"
+    code, out, _ = run(words, p_csv=table)
+    assert code == 0
+    assert "0.300005 (95 %: 0.291483 to 0.30848)" in out
+    assert "-inf to -16" in out
+    assert "Fieller: exact for Gaussian noise" in out
+    code, out, _ = run(f"{words} --json", p_csv=table)
+    found = json.loads(out)["functions"]["women / all"]
+    assert found["value"][0] == pytest.approx(0.300005, abs=1e-6)
+    assert found["pieces"][1][0][0] is None
+    assert run("report m.json --function 'women / all'")[0] == 2
+    assert run("report m.json p.csv --function 'women / girls'", p_csv=table)[0] == 2

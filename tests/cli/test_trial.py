@@ -8,9 +8,8 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.app import app
-from affinedp.cli.control import design_loop
-from affinedp.cli.sensor import read_scales
-from affinedp.control.loop.loop_file import read_loop
+from affinedp.cli.control import design_loop, read_scales
+from affinedp.control.loop_file import read_loop
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.broker import Broker
 from affinedp.mqtt.connection import Connection
@@ -73,7 +72,7 @@ def test_trial(loop, tmp_path, named):
         (("[[1, 0.1], [0, 1]]", "[[0.5, 0.1], [0, 1]]"), "another plant"),
         (("C = [[1, 0]]", "C = [[2, 0]]"), "another plant"),
         (("epsilon = 1.0", "epsilon = 0.5"), "asks for ε = 0.5"),
-        (("delta = 0.01", 'delta = 0.01\nneighbours = "manifold"'), "about manifold neighbours"),
+        (("delta = 0.01", 'delta = 0.01\nadjacency = "manifold"'), "about manifold neighbours"),
     ],
 )
 def test_noise_of_another_loop(loop, tmp_path, change, words):
@@ -91,10 +90,10 @@ def test_noise_of_the_same_loop_is_taken(loop):
         "x0", "E = [[1], [0]]\nx0"
     )
     for kind in ("time-local", "initial", "forward", "input"):
-        loop.write_text(text + f'neighbours = "{kind}"\n')
+        loop.write_text(text + f'adjacency = "{kind}"\n')
         read = read_loop(loop)
         read.check_noise(design_loop(read))
-    loop.write_text(text.replace("E = [[1], [0]]", "E = [[1], [1]]") + 'neighbours = "input"\n')
+    loop.write_text(text.replace("E = [[1], [0]]", "E = [[1], [1]]") + 'adjacency = "input"\n')
     with pytest.raises(AffineDPError, match="another plant"):
         read_loop(loop).check_noise(design_loop(read))
 
@@ -128,7 +127,7 @@ def test_a_mechanism_that_is_none_is_refused_before_anything_starts(loop, tmp_pa
 
 
 def test_a_process_that_ends_early(loop):
-    words = ["trial", str(loop), "--resolution", "coarse"]
+    words = ["trial", str(loop), "--fresh-noise", "coarse"]
     with pytest.raises(AffineDPError, match="the gateway ended: .*coarse"):
         CliRunner().invoke(app, ["control", *words], catch_exceptions=False)
 
@@ -169,7 +168,7 @@ def test_a_plant_whose_state_fades_is_told_once_what_to_do(tmp_path):
     with Command(tmp_path, "control", "trial", loop) as run:
         assert run.wait() == 2, run.said
     assert run.said.count("the noise is uneven over time") == 1
-    assert "use neighbours='forward'" in run.said
+    assert "use adjacency='forward'" in run.said
     assert "affinedp: the gateway ended: the noise of output" in run.said
     scale = run.said.split("give --fresh-noise (a scale, here at least ")[1].split(")")[0]
     with Command(tmp_path, "control", "trial", loop, "--fresh-noise", scale) as run:
@@ -178,13 +177,15 @@ def test_a_plant_whose_state_fades_is_told_once_what_to_do(tmp_path):
 
 
 @pytest.mark.slow
-def test_a_gateway_without_an_end_does_not_count_to_it(tmp_path):
+def test_fresh_noise_keeps_the_horizon_of_the_file(tmp_path):
     loop = tmp_path / "heating.toml"
-    loop.write_text(HEATING.replace("horizon = 96", "horizon = 6") + 'neighbours = "forward"\n')
+    loop.write_text(HEATING.replace("horizon = 96", "horizon = 6") + 'adjacency = "forward"\n')
     with Command(tmp_path, "control", "trial", loop) as run:
         assert run.wait() == 0, run.said
-    assert "gateway: stopped, 6 (without an end); dropped: nothing" in run.said
-    assert "at step 0 (without an end)" in (tmp_path / "heating-trial/gateway.log").read_text()
+    assert "gateway: all steps, 6 of 6; dropped: nothing" in run.said
+    assert "at step 0 of 6" in (tmp_path / "heating-trial/gateway.log").read_text()
+    assert "tracking: x1 was off by" in run.said
+    assert "learned: a jump of x1 at best within ±" in run.said
 
 
 def test_fresh_noise_is_a_number_for_each_output():

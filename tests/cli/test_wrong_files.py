@@ -212,11 +212,10 @@ def test_labels_with_commas_are_labels(run, folder):
         ("control design loop.toml -o n.json --delta 2", "(--delta)"),
         ("design problem.toml", "-o FILE"),
         ("design problem.toml --preview -o m.json", "leave out -o"),
-        ("design problem.toml -o m.json --data data.csv", "--data goes with --preview"),
         ("design problem.toml -o m.json --method best", "algorithm1"),
         ("design problem.toml -o m.json --law cauchy", "knorm"),
         ("discover data.csv --law cauchy", "laplace"),
-        ("consensus agent --id a --state s.db --neighbours b:0.2 --law cauchy", "laplace"),
+        ("consensus agent --id a --state s.db", "network"),
         ("release mechanism.json data.csv -o no/o.csv", "no such folder"),
         ("release mechanism.json data.csv -o o.csv --sampler numpy", "'bulk' or 'opendp'"),
         ("release mechanism.json data.csv -o o.csv --rows each", "different"),
@@ -239,7 +238,7 @@ def test_preview_of_a_problem_and_of_a_table(run, folder):
     assert code == 0
     assert out.startswith("Keeps ε = 1 at δ = 0.01, as was asked")
     assert out.rstrip().endswith("nothing was written")
-    for words in ("design table.toml --preview", "design table.toml --preview --data data.csv"):
+    for words in ("tables preview table.toml", "tables preview table.toml data.csv"):
         code, out, err = run(words)
         assert code == 0, err
         assert out.startswith("asked for    ε = 1 at δ = 0: kept")
@@ -257,16 +256,20 @@ def test_guess_names_labels_and_unnamed_totals(run, folder):
     assert 'hierarchy = ["region", "town"]' in err
     people = "town,men,women,people\na,1,2,3\nb,2,2,4\ntotal,3,4,7\n"
     (folder / "people.csv").write_text(people)
-    code, out, _ = run("tables guess people.csv --index town --epsilon 1")
+    words = "tables guess people.csv --index town --epsilon 1"
+    code, out, _ = run(words)
     assert code == 0
     assert '# "people" = ["men", "women"]' in out
+    assert run(f"{words} -o guess.toml")[0] == 0
+    assert (folder / "guess.toml").read_text() == out
+    assert run(f"{words} -o guess.toml")[0] == exits.BAD_INPUT
 
 
 def test_a_preview_that_needs_rows_says_so(run, folder):
     (folder / "years.toml").write_text(
         'index = "year"\n[row_totals]\nboth = ["1", "2"]\n[privacy]\nmu = 1\nepsilon = 1.0\n'
     )
-    code, _, err = run("design years.toml --preview")
+    code, _, err = run("tables preview years.toml")
     assert code == exits.BAD_INPUT
     assert "affinedp tables preview years.toml DATA" in err
 

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from affinedp.audit.trial import audit
 from affinedp.consensus.agent import Agent, read_state
-from affinedp.consensus.agent_noise import AgentNoise
 from affinedp.consensus.message import (
-    AgentError,
     AgentMessage,
     next_message,
 )
+from affinedp.consensus.one_draw import AgentNoise
 from affinedp.errors import AffineDPError
 from agents import transition
 
@@ -78,7 +77,7 @@ def test_it_goes_on_where_it_was(agent, tmp_path):
         assert again.message_to("1") == before
         assert again.readout("state") == state
         assert again.missing == ("1", "5")
-        with pytest.raises(AgentError, match="agent '1' said 5.0 in round 1"):
+        with pytest.raises(AffineDPError, match="agent '1' said 5.0 in round 1"):
             again.hear(said("1", 1, 5.5, 4.0))
 
 
@@ -98,13 +97,12 @@ def test_contradictions(agent, contradiction):
     agent.advance()
     for message in (said("1", 1, 5.0, 4.0), said("5", 1, 7.0, 8.0)):
         agent.hear(message)
-    with pytest.raises(AgentError, match="lost its state") as refusal:
+    with pytest.raises(AffineDPError, match=f"agent '{contradiction.agent}' said.*lost its state"):
         agent.hear(contradiction)
-    assert refusal.value.agent == contradiction.agent
 
 
 def test_a_neighbour_that_is_too_far(agent):
-    with pytest.raises(AgentError, match="cannot reach"):
+    with pytest.raises(AffineDPError, match="cannot reach"):
         agent.hear(said("1", 2, 1.0, 1.0))
 
 
@@ -113,7 +111,7 @@ def test_a_neighbour_that_is_too_far(agent):
 )
 def test_someone_else_under_our_name(agent, change):
     forged = AgentMessage(**{**vars(agent.message_to("1")), **change})
-    with pytest.raises(AgentError, match="as agent '3'"):
+    with pytest.raises(AffineDPError, match="as agent '3'"):
         agent.hear(forged)
 
 
@@ -121,12 +119,15 @@ def test_someone_else_under_our_name(agent, change):
     ("message", "words"),
     [
         (said("1", 0, 1.0, weight=0.2), "uses the weight 0.25 .* which uses 0.2"),
-        (said("1", 0, 1.0, weight=0.0), "agent '3' has agent '1' as a neighbour, but not"),
-        (said("7", 0, 1.0), "agent '7' has agent '3' as a neighbour, but not"),
+        (
+            said("1", 0, 1.0, weight=0.0),
+            "agent '1', which uses 0.0 .0 without a link",
+        ),
+        (said("7", 0, 1.0), "uses the weight 0.0 for its link with agent '7'"),
     ],
 )
 def test_asymmetric_links(agent, message, words):
-    with pytest.raises(AgentError, match=words):
+    with pytest.raises(AffineDPError, match=words):
         agent.hear(message)
 
 
@@ -136,13 +137,13 @@ def test_a_poisoned_run_begins_again_for_free(agent, tmp_path):
     for message in (said("1", 0, 1e6), said("5", 0, 8.0)):  # the first is forged
         agent.hear(message)
     agent.advance()
-    with pytest.raises(AgentError, match="costs nothing"):
+    with pytest.raises(AffineDPError, match="costs nothing"):
         agent.hear(said("1", 0, 4.0))
     agent.close()
     settings = {"state": tmp_path / "3.db"}
     with Agent("3", {"1": 0.25, "5": 0.25}, **settings) as poisoned:
         assert poisoned.round == 1
-        with pytest.raises(AgentError):
+        with pytest.raises(AffineDPError):
             poisoned.hear(said("1", 0, 4.0))
     with Agent("3", {"1": 0.25, "5": 0.25}, rerun=True, **settings) as again:
         assert (again.run, again.round, again.y) == (2, 0, first)
@@ -152,7 +153,7 @@ def test_a_poisoned_run_begins_again_for_free(agent, tmp_path):
         assert again.advance()
         assert again.y == next_message(first, {"1": 4.0, "5": 8.0}, again.weights)
         assert again.message_to("1").run == 2
-        with pytest.raises(AgentError, match="'1' is in run 4, this one in run 2.*--run 4"):
+        with pytest.raises(AffineDPError, match="'1' is in run 4, this one in run 2.*--run 4"):
             again.hear(said("1", 0, 4.0, run=4))
     with Agent("3", {"1": 0.25, "5": 0.25}, run=2, **settings) as same:
         assert (same.run, same.round) == (2, 1)

@@ -7,8 +7,8 @@ import pytest
 
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.agent import Agent, read_state
-from affinedp.consensus.agent_noise import AgentNoise
 from affinedp.consensus.message import AgentMessage
+from affinedp.consensus.one_draw import AgentNoise
 from affinedp.control import Gateway, design_output_noise
 from affinedp.errors import AffineDPError
 from affinedp.release.publish import publish as true_release

@@ -6,8 +6,8 @@ import pytest
 import scipy.sparse as sparse
 from numpy.testing import assert_allclose, assert_array_equal
 
-from affinedp.consensus import NetworkError, PrivateConsensus
-from affinedp.consensus.weights import network_from_edges, network_of
+from affinedp.consensus import PrivateConsensus
+from affinedp.consensus.graph import network_from_edges, network_of
 from affinedp.errors import AffineDPError
 
 RING = nx.cycle_graph(["a", "b", "c", "d", "e"])
@@ -78,13 +78,12 @@ def test_repeated_links():
     twice = PrivateConsensus.from_edges(3, [0, 1, 1, 0], [1, 0, 2, 1], law="laplace", epsilon=1)
     assert_allclose(twice.weights.toarray()[0], [0, 1 / 3, 0])
     assert "2 links are given again" in twice.notes[0]
-    with pytest.raises(NetworkError, match="1 – 0 is given more than once") as refused:
+    with pytest.raises(AffineDPError, match="1 – 0 is given more than once"):
         network_from_edges(3, [0, 1, 1], [1, 0, 2], [0.1, 0.1, 0.1])
-    assert set(refused.value.agents) == {0, 1}
     parallel = nx.MultiGraph([("a", "b"), ("a", "b"), ("b", "c")])
     assert consensus(parallel).n == 3
     nx.set_edge_attributes(parallel, 0.1, "weight")
-    with pytest.raises(NetworkError, match="'a' – 'b' is given more than once"):
+    with pytest.raises(AffineDPError, match="'a' – 'b' is given more than once"):
         consensus(parallel)
 
 
@@ -92,29 +91,26 @@ def test_links_of_weight_zero_are_no_links():
     graph = nx.Graph()
     graph.add_edge("a", "b", weight=0.3)
     graph.add_edge("b", "c", weight=0.0)
-    with pytest.raises(NetworkError, match="'c' has no link") as refused:
+    with pytest.raises(AffineDPError, match="agent 'c' has no link"):
         consensus(graph)
-    assert refused.value.agents == ("c",)
 
 
 def test_directed_graphs_are_refused_with_the_reason():
-    with pytest.raises(NetworkError, match="does not keep the average.*to_undirected"):
+    with pytest.raises(AffineDPError, match="does not keep the average.*to_undirected"):
         consensus(nx.DiGraph([(0, 1), (1, 0)]))
     one_way = np.array([[0, 0.3, 0.1], [0.3, 0, 0.2], [0.1, 0.25, 0]])
-    with pytest.raises(NetworkError, match="not symmetric.*1.*2.*differ by 0.05") as refused:
+    with pytest.raises(AffineDPError, match="not symmetric.*1.*2.*differ by 0.05"):
         consensus(one_way)
-    assert set(refused.value.agents) == {1, 2}
 
 
 @pytest.mark.parametrize("size", [1e-13, 1e-20, 1e-300])
 def test_light_links_that_go_one_way(size):
     """Each link is looked at by itself: beside heavy ones a light one is no rounding."""
     matrix = np.array([[0, 0.3, size], [0.3, 0, 0.2], [0, 0.2, 0]])
-    with pytest.raises(NetworkError, match="not symmetric") as refused:
+    with pytest.raises(AffineDPError, match="not symmetric: [02] hears [02] "):
         consensus(matrix)
-    assert set(refused.value.agents) == {0, 2}
     matrix[2, 0] = 2 * size
-    with pytest.raises(NetworkError, match="not symmetric"):
+    with pytest.raises(AffineDPError, match="not symmetric"):
         consensus(sparse.csr_array(matrix))
     matrix[2, 0] = size
     assert consensus(matrix).weights[0, 2] == size
@@ -131,42 +127,43 @@ def test_rounding_is_no_asymmetry():
 def test_weights_that_are_none(bad):
     graph = weighted(RING.copy())
     graph["b"]["c"]["weight"] = bad
-    with pytest.raises(NetworkError, match="'b' and 'c'|'c' and 'b'") as refused:
+    with pytest.raises(AffineDPError, match="'b' and 'c'|'c' and 'b'"):
         consensus(graph)
-    assert set(refused.value.agents) == {"b", "c"}
-    with pytest.raises(NetworkError):
+    with pytest.raises(AffineDPError):
         network_of(nx.to_scipy_sparse_array(graph))
     with pytest.raises(AffineDPError):
         network_from_edges(2, [0], [1], [bad])
 
 
 def test_a_laplacian_is_not_taken_for_weights():
-    with pytest.raises(NetworkError, match="of a Laplacian, give the weights"):
+    with pytest.raises(AffineDPError, match="of a Laplacian, give the weights"):
         consensus(nx.laplacian_matrix(RING).astype(float))
 
 
 def test_weights_on_some_links_only():
     graph = RING.copy()
     graph["a"]["b"]["weight"] = 0.2
-    with pytest.raises(NetworkError, match="has no weight, though others have"):
+    with pytest.raises(
+        AffineDPError,
+        match="is no number: None.*metropolis",
+    ):
         consensus(graph)
     graph = weighted(RING.copy())
     graph["a"]["b"]["weight"] = "heavy"
-    with pytest.raises(NetworkError, match="'a' – 'b' is no number: 'heavy'"):
+    with pytest.raises(AffineDPError, match="'a' – 'b' is no number: 'heavy'"):
         consensus(graph)
 
 
 def test_agents_that_hear_nobody():
     graph = RING.copy()
     graph.add_node("z")
-    with pytest.raises(NetworkError, match="agent 'z' has no link") as refused:
+    with pytest.raises(AffineDPError, match="agent 'z' has no link"):
         consensus(graph)
-    assert refused.value.agents == ("z",)
     parts = nx.disjoint_union(nx.cycle_graph(4), nx.cycle_graph(3))
-    with pytest.raises(NetworkError, match="2 parts.*4, 5 and 6"):
+    with pytest.raises(AffineDPError, match="4, 5 and 6 have no link to the others.*2 parts"):
         consensus(parts)
     for lonely in (nx.empty_graph(1), nx.empty_graph(0)):
-        with pytest.raises(NetworkError, match="nothing to average"):
+        with pytest.raises(AffineDPError, match="to average something.*at least 2"):
             consensus(lonely)
 
 
@@ -202,7 +199,7 @@ def test_values_by_name():
     made = consensus(RING, mu={"a": 1, "c": 3, "b": 2, "e": 5, "d": 4})
     assert_array_equal(made.mu, [1, 2, 3, 4, 5])
     assert made.agents == ("a", "b", "c", "d", "e")
-    with pytest.raises(NetworkError, match="mu is missing for agents 'd' and 'e'"):
+    with pytest.raises(AffineDPError, match="mu is missing for agents 'd' and 'e'"):
         consensus(RING, mu={"a": 1, "b": 2, "c": 3})
     with pytest.raises(AffineDPError, match="no agent 'x'"):
         consensus(RING, mu={"x": 1})

@@ -13,7 +13,7 @@ from numpy.testing import assert_allclose
 import affinedp as adp
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus import PrivateConsensus, PrivatePushSum
-from affinedp.consensus.promise import divide_up
+from affinedp.consensus.one_draw import divide_up
 from affinedp.errors import AffineDPError
 
 PATH = nx.path_graph(["a", "b", "c"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import pickle
 
 import networkx as nx
 import numpy as np
@@ -146,12 +147,9 @@ def test_an_agent_goes_on_where_it_was() -> None:
     agent = PushSumAgent("a", 4.0, receivers=2)
     agent.send()
     agent.hear(PushSumMessage("b", 1, 1.0, 0.5))
-    again = PushSumAgent.restored(agent.saved())
-    assert again.saved() == agent.saved()
-    assert again.send() == agent.send()
-    for broken in ("", "{}", '{"name": 1}', agent.saved().replace("held", "hold")):
-        with pytest.raises(adp.AffineDPError):
-            PushSumAgent.restored(broken)
+    again = pickle.loads(pickle.dumps(agent))
+    assert (again.send(), again.estimate) == (agent.send(), agent.estimate)
+    assert not again.hear(PushSumMessage("b", 1, 1.0, 0.5))
 
 
 @pytest.mark.parametrize(
@@ -159,7 +157,7 @@ def test_an_agent_goes_on_where_it_was() -> None:
     [
         ({"graph": nx.DiGraph([(0, 1), (1, 0), (1, 2)])}, "agent 2 holds never reaches"),
         ({"graph": np.ones((2, 3))}, "square"),
-        ({"graph": nx.DiGraph([(0, 0)])}, "at least two"),
+        ({"graph": nx.DiGraph([(0, 0)])}, "at least 2"),
         ({"epsilon": -1.0}, "negative"),
         ({"delta": 0.0}, "delta"),
         ({"names": ["a"]}, "leave names out"),
@@ -234,13 +232,6 @@ def test_who_never_hears_does_not_vanish() -> None:
         one.hear(sent[1])
         two.hear(sent[0])
     assert (one.estimate, two.estimate) == pytest.approx((6.0, 6.0))
-
-
-def test_a_restored_agent_knows_whom_it_knew() -> None:
-    agent = PushSumAgent("1", 5.0, 1, known=frozenset({"2"}))
-    stranger = PushSumAgent("3", 100.0, 1).send()
-    with pytest.raises(adp.AffineDPError, match="not known"):
-        PushSumAgent.restored(agent.saved()).hear(stranger)
 
 
 def test_runs_and_errors_of_one_seed_lose_the_same_messages() -> None:

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affinedp as adp
-from affinedp.budget.ledger import OtherUnitError
+from affinedp.budget.ledger import LedgerError
 from affinedp.consensus import PrivateRegression
-from affinedp.consensus.moments import GRID_BITS, Moments
+from affinedp.consensus.regression import GRID_BITS, Moments
 
 RANGES = {"a": (0.0, 10.0), "b": (-1.0, 1.0), "y": (0.0, 100.0)}
 
@@ -66,11 +66,11 @@ def test_sums_are_those_of_the_records() -> None:
 
 @pytest.mark.parametrize("neighbours", ["join", "replace"])
 def test_the_promise_holds_for_the_integers_that_are_drawn(neighbours: str) -> None:
-    learning = PrivateRegression(nx.path_graph(3), RANGES, 0.5, 1e-7, neighbours=neighbours)
+    learning = PrivateRegression(nx.path_graph(3), RANGES, 0.5, 1e-7, adjacency=neighbours)
     guarantee = learning.guarantee
     assert guarantee.holds(0.5, 1e-7)
     farthest = learning.moments.sensitivity(neighbours == "replace")
-    assert farthest / learning.scale < Fraction(guarantee.sensitivity)
+    assert farthest / learning.mechanism.strategy.scale < Fraction(guarantee.sensitivity)
     assert guarantee.delta(0.5) == pytest.approx(1e-7, rel=1e-6)
     assert f"{'joins' if neighbours == 'join' else 'changes'}" in guarantee.neighbours
 
@@ -92,7 +92,7 @@ def test_released_sums_have_the_stated_noise(tmp_path) -> None:
 
 @pytest.mark.parametrize("neighbours", ["join", "replace"])
 def test_the_mechanism_is_saved_and_loaded_like_any_other(tmp_path, neighbours) -> None:
-    made_of = PrivateRegression(nx.path_graph(2), RANGES, 1.0, 1e-6, neighbours=neighbours)
+    made_of = PrivateRegression(nx.path_graph(2), RANGES, 1.0, 1e-6, adjacency=neighbours)
     made_of.mechanism.save(tmp_path / "m.json")
     loaded = adp.Mechanism.load(tmp_path / "m.json")
     assert loaded.fingerprint == made_of.mechanism.fingerprint
@@ -138,7 +138,7 @@ def test_without_noise_it_is_least_squares() -> None:
         ({"norm": 1e-8}, "norm"),
         ({"ridge": -1.0}, "ridge"),
         ({"epsilon": 1e20, "delta": 0.5}, "hardly any noise"),
-        ({"neighbours": "swap"}, "neighbours"),
+        ({"adjacency": "swap"}, "adjacency"),
         ({"graph": nx.empty_graph(3)}, "no link"),
         ({"delta": 0.0}, "delta|sensitivity|δ"),
     ],
@@ -207,10 +207,10 @@ def test_masked_values_are_no_data() -> None:
 
 def test_a_ledger_does_not_take_a_change_for_a_record_that_joins(tmp_path) -> None:
     join, replace = (
-        PrivateRegression(nx.path_graph(2), RANGES, 0.1, 1e-7, neighbours=neighbours)
+        PrivateRegression(nx.path_graph(2), RANGES, 0.1, 1e-7, adjacency=neighbours)
         for neighbours in ("join", "replace")
     )
     with adp.Ledger(tmp_path / "l.db", epsilon=1, delta=1e-5, protects="one record") as ledger:
         join.release(made(5, 0), ledger=ledger)
-        with pytest.raises(OtherUnitError):
+        with pytest.raises(LedgerError, match="same_secret=True"):
             replace.release(made(5, 0), ledger=ledger)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 import affinedp as adp
-from affinedp.consensus import NetworkError, PrivateConsensus
+from affinedp.consensus import PrivateConsensus
 from affinedp.consensus import schedule as schedule_module
 from affinedp.errors import AffineDPError
 
@@ -209,7 +209,7 @@ def test_what_is_refused():
     smaller = np.zeros((5, 5))
     other = nx.cycle_graph(6)
     for weights, what in [
-        ([one_way], "step 0 of the schedule: the weights are not symmetric"),
+        ([one_way], "step 0 of the schedule: the weights are not symmetric: [01] hears [01]"),
         ([gossip(0), -gossip(1)], "step 1 of the schedule.*negative"),
         ([gossip(0), gossip(1) * np.nan], "step 1.*finite"),
         ([growing], "differences would grow"),
@@ -223,9 +223,6 @@ def test_what_is_refused():
     ]:
         with pytest.raises(AffineDPError, match=what):
             consensus.run(X0, 2, schedule=weights)
-    with pytest.raises(NetworkError) as refused:
-        consensus.run(X0, 1, schedule=[one_way])
-    assert set(refused.value.agents) == {0, 1}
 
 
 def test_absences_that_are_refused():

@@ -6,8 +6,8 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from affinedp.consensus import PrivateConsensus
+from affinedp.consensus import runs as simulation_module
 from affinedp.consensus import schedule as schedule_module
-from affinedp.consensus import simulation as simulation_module
 from affinedp.errors import AffineDPError
 
 GRAPH = nx.karate_club_graph()

@@ -46,24 +46,9 @@ def test_parts_are_put_together_right(rows):
     """Mean and standard error do not depend on how the runs are split, but for the draws."""
     from affinedp.consensus import sweeps
 
-    tasks, parts = [], []
-    generator = np.random.default_rng(0)
-    squares = generator.normal(size=(9, 4)) ** 2
-    for some in (squares[:2], squares[2:6], squares[6:]):
-        settings = {"law": "laplace", "epsilon": 1.0}
-        seeds = [np.random.SeedSequence(0)] * 2
-        tasks.append(sweeps._Task("g", None, settings, (0, 1), 3, len(some), *seeds))
-        names = ("state", "message", "corrected")
-        parts.append(
-            {
-                "agents": 2,
-                "sigma": 1.0,
-                "limit": dict.fromkeys(names, 1.0),
-                "mean": dict.fromkeys(names, some.mean(axis=0)),
-                "spread": dict.fromkeys(names, some.var(axis=0)),
-            }
-        )
-    row = sweeps._rows(tasks, parts)[0]
+    squares = np.random.default_rng(0).normal(size=(9, 4)) ** 2
+    parts = [(2, 1.0, [1.0] * 3, [some] * 3) for some in (squares[:2], squares[2:6], squares[6:])]
+    row = next(sweeps._rows(("g", "laplace", 1.0), parts))
     assert_allclose(row.mean_square, squares.mean(axis=0))
     assert_allclose(row.standard_error, squares.std(axis=0, ddof=1) / 3)
     assert sweeps._shares(40, 15) == [14, 13, 13]

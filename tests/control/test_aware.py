@@ -14,7 +14,7 @@ from affinedp.control import (
     design_input_noise,
     design_output_noise,
 )
-from affinedp.control.loop.report import LoopWarning
+from affinedp.errors import AffineDPWarning
 from affinedp.exact.systems import LinearSystem
 from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism
@@ -158,11 +158,11 @@ def test_loops_warn() -> None:
     unstable = ([[1.2]], [[1.0]], [[1.0]])
     loop = ClosedLoop(unstable, [[0.6]], [[0.6]], reference=[0.0])
     noise = design_output_noise(([[1.2]], [[1.0]]), 100, 1.0, 0.01)
-    with pytest.warns(LoopWarning, match="local loop"):
+    with pytest.warns(AffineDPWarning, match="local loop"):
         assert loop.mean_square_error(noise, 100).max() > 1e8
     assert "local loop" in " ".join(str(loop.report(noise)).split())
     open_loop = ClosedLoop(unstable, [[0.0]], [[0.6]], reference=[0.0])
-    with pytest.warns(LoopWarning, match="not asymptotically stable"):
+    with pytest.warns(AffineDPWarning, match="not asymptotically stable"):
         open_loop.mean_square_error(None, 10)
     with pytest.raises(adp.AffineDPError, match="not stable"):
         open_loop.stationary_error(None)
@@ -174,6 +174,10 @@ def test_loops_warn() -> None:
     text = " ".join(str(stable.report(m)).split())
     assert "root mean square error" in text
     assert "without, after a long time" in text
+    assert "the loop's own" not in text  # without noise it has no error
+    warm = ClosedLoop(([[0.9]], [[1.0]], [[1.0]]), [[0.3]], [[0.3]], reference=[1.0])
+    text = " ".join(str(warm.report(m)).split())
+    assert "what is left without noise is the loop's own: its offset, and disturbances" in text
 
 
 def tracking(report: object) -> list[tuple[float, float, str]]:
@@ -191,7 +195,7 @@ def test_a_report_stays_within_the_horizon() -> None:
     loop = ClosedLoop.lqg(
         motor, [0, 0], state_cost=1, input_cost=1, process_covariance=1, measurement_covariance=1
     )
-    noise = design_output_noise(motor, 200, 1.0, 0.01, mu=[0.1, 1.0], neighbours="forward")
+    noise = design_output_noise(motor, 200, 1.0, 0.01, mu=[0.1, 1.0], adjacency="forward")
     found = tracking(loop.report(noise))
     wanted = np.sqrt(loop.mean_square_error(noise, 200).mean(axis=0))
     assert [row[0] for row in found] == pytest.approx(wanted, rel=1e-3)
@@ -232,7 +236,7 @@ def test_refusals() -> None:
     controller = aware_controller(room(), m, state_cost=1, input_cost=1, process_covariance=1)
     with pytest.raises(adp.AffineDPError, match="controller"):
         ControlledPlant((A, E, C), controller)
-    one_draw = design_output_noise(([[0.9]], [[1.0]]), 10, 1.0, 0.01, neighbours="initial")
+    one_draw = design_output_noise(([[0.9]], [[1.0]]), 10, 1.0, 0.01, adjacency="initial")
     with pytest.raises(adp.AffineDPError, match="stationary"):
         ControlledPlant(room(), controller).errors(one_draw)  # type: ignore[arg-type]
     loop = ClosedLoop(room(), [[0.3]], [[0.3]], reference=[0.0])

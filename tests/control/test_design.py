@@ -9,7 +9,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import affinedp as adp
@@ -20,8 +20,8 @@ from affinedp.control import (
     noise_block,
     noise_by_time,
 )
-from affinedp.control.trajectory.design import UnevenNoiseWarning
-from affinedp.domains.powers import HorizonTooLongError, SingularDynamicsError
+from affinedp.domains.powers import HorizonTooLongError
+from affinedp.errors import AffineDPWarning
 from affinedp.parts import StorageError
 from oracles import exact_directions
 from plants import recorded
@@ -44,7 +44,7 @@ def directions_by_hand(A: np.ndarray, horizon: int, mu: np.ndarray) -> np.ndarra
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_design_is_the_generic_optimum(kind: str) -> None:
-    m = design_output_noise(VEHICLE, 12, 1.0, 0.01, neighbours=kind)
+    m = design_output_noise(VEHICLE, 12, 1.0, 0.01, adjacency=kind)
     same = recorded(m)
     assert same.guarantee.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-10)
     assert same.guarantee.unit == m.guarantee.unit
@@ -86,7 +86,7 @@ def test_the_paper_protects_positions_only() -> None:
 
 def test_definition_4_costs_ten_times_as_much_on_the_double_integrator() -> None:
     local = design_output_noise(VEHICLE, 100, 1.0, 0.01)
-    full = design_output_noise(VEHICLE, 100, 1.0, 0.01, neighbours="manifold")
+    full = design_output_noise(VEHICLE, 100, 1.0, 0.01, adjacency="manifold")
     ratio = noise_by_time(full) / noise_by_time(local)
     assert ratio == pytest.approx(10.0, rel=1e-6)
     assert "Theorem 3" in local.guarantee.basis
@@ -113,6 +113,17 @@ def test_unobservable_systems_and_short_horizons_need_less_noise() -> None:
         assert generic.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-9)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_outputs_reveal_is_in_the_order_of_the_states(kind: str) -> None:
+    """Sparse rows are eliminated first; noise and what it is measured by keep one order."""
+    C, mu = np.array([[1.4, -1.8, 0.6], [0.0, -1.4, 1.9]]), np.array([2.0, 2.1, 2.4])
+    m = design_output_noise((np.eye(3), C), 1, 1.0, 1e-3, mu=mu, adjacency=kind)
+    whitened = np.linalg.solve(C @ m.strategy.start, C * mu)
+    found = np.linalg.norm(whitened, axis=0).max()
+    assert found <= m.guarantee.sensitivity * (1 + 1e-12)
+    assert found == pytest.approx(m.guarantee.sensitivity, rel=1e-6)
+
+
 def test_combinations_that_outputs_reveal() -> None:
     # only x1 + x2 is ever seen, and it is all that counts
     A, C = np.array([[0.9, 0.1], [0.1, 0.9]]), np.array([[1.0, 1.0]])
@@ -124,16 +135,16 @@ def test_combinations_that_outputs_reveal() -> None:
 
 def test_singular_dynamics_have_no_time_local_neighbours() -> None:
     system = ([[0.5, 1.0], [0.0, 0.0]], [[1, 0]])
-    with pytest.raises(SingularDynamicsError, match="Theorem 3.*manifold"):
+    with pytest.raises(adp.AffineDPError, match="Theorem 3.*manifold"):
         design_output_noise(system, 5, 1.0, 0.01)
-    m = design_output_noise(system, 5, 1.0, 0.01, neighbours="manifold")
+    m = design_output_noise(system, 5, 1.0, 0.01, adjacency="manifold")
     generic = recorded(m).guarantee
     assert generic.leak is None
     assert generic.sensitivity == pytest.approx(m.guarantee.sensitivity, rel=1e-9)
 
 
 def test_contracting_dynamics_warn_with_the_noise_by_time() -> None:
-    with pytest.warns(UnevenNoiseWarning, match=r"at t = 0.*at t = 29"):
+    with pytest.warns(AffineDPWarning, match=r"at t = 0.*at t = 29"):
         m = design_output_noise(([[0.5]], [[1]]), 30, 1.0, 0.01)
     assert noise_by_time(m)[0, 0] == pytest.approx(noise_by_time(m)[29, 0] * 2.0**29, rel=1e-12)
     assert any("uneven" in note for note in m.notes)
@@ -144,6 +155,14 @@ def test_contracting_dynamics_warn_with_the_noise_by_time() -> None:
     assert noise_by_time(calm)[0, 0] == pytest.approx(adp.gaussian_sigma(1.0, 0.01), rel=1e-9)
 
 
+@pytest.mark.parametrize(("horizon", "law"), [(30, "gaussian"), (110, "laplace")])
+def test_noise_that_starts_huge_warns(horizon: int, law: str) -> None:
+    """62 rad, and 5·10⁸ rad that stay large, where a state moves by 0.1 rad."""
+    delta = 0.01 if law == "gaussian" else 0.0
+    with pytest.warns(AffineDPWarning, match="the noise is (uneven|huge) over time"):
+        design_output_noise(MOTOR, horizon, 1.0, delta, mu=[0.1, 1.0], law=law)
+
+
 def test_a_horizon_that_is_too_long_names_one_that_works() -> None:
     A = np.diag([1.0, 0.1]) + np.array([[0.0, 0.3], [0.2, 0.0]])
     with pytest.raises(HorizonTooLongError) as refused:
@@ -151,7 +170,7 @@ def test_a_horizon_that_is_too_long_names_one_that_works() -> None:
     works = refused.value.horizon
     assert 1 <= works < 3000
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnevenNoiseWarning)
+        warnings.simplefilter("ignore", AffineDPWarning)
         assert design_output_noise((A, [[1, 0]]), works, 1.0, 0.01).guarantee.holds(1.0, 0.01)
 
 
@@ -163,7 +182,7 @@ def test_noise_near_the_longest_horizon_in_exact_numbers(horizon: int) -> None:
     """The promise holds, and late noise is what a late state needs, though early noise is huge."""
     mu = [0.1, 1.0]
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UnevenNoiseWarning)
+        warnings.simplefilter("ignore", AffineDPWarning)
         m = design_output_noise(MOTOR, horizon, 1.0, 0.01, mu=mu)
     (a, b), (c, d) = [[Fraction(str(v)) for v in row] for row in MOTOR[0]]
     one = a * d - b * c
@@ -206,13 +225,13 @@ def test_what_is_said_of_a_horizon_that_is_too_long() -> None:
         design_output_noise(MOTOR, 200, 1.0, 0.01, mu=[0.1, 1.0])
     said, works = str(refused.value), refused.value.horizon
     wanted = (
-        r"a horizon of 200 steps is too long for neighbours='time-local': .* was one of about "
+        r"a horizon of 200 steps is too long for adjacency='time-local': .* was one of about "
         rf"10\^18 in the first.* longest that works is {works}, with noise of .* at t = 0\. "
         r".*'initial' or 'forward'"
     )
     assert re.match(wanted, said)
     for other in ("initial", "forward"):
-        made = design_output_noise(MOTOR, 200, 1.0, 0.01, mu=[0.1, 1.0], neighbours=other)
+        made = design_output_noise(MOTOR, 200, 1.0, 0.01, mu=[0.1, 1.0], adjacency=other)
         assert made.guarantee.holds(1.0, 0.01)
     with pytest.raises(HorizonTooLongError, match="expand.*works.*close a local loop") as refused:
         design_output_noise(([[16.0]], [[1.0]]), 400, 1.0, 0.01)
@@ -273,7 +292,7 @@ def test_a_cost_matrix_changes_the_noise_and_not_the_promise() -> None:
         ({"mu": math.nan}, "finite"),
         ({"epsilon": -1.0}, "epsilon"),
         ({"delta": 0.0}, "delta"),
-        ({"neighbours": "all"}, "neighbours"),
+        ({"adjacency": "all"}, "adjacency"),
         ({"system": ([[1, 2]], [[1, 0]])}, "square"),
         ({"system": ([[1]], [[1, 0]])}, "column"),
         ({"system": "vehicle"}, "system"),
@@ -300,7 +319,7 @@ def test_sampled_noise_has_the_stated_covariance() -> None:
 def test_mechanisms_survive_the_disk(tmp_path) -> None:
     path = tmp_path / "m.json"
     for kind in KINDS:
-        m = design_output_noise(VEHICLE, 9, 1.0, 0.01, neighbours=kind, mu=[1.0, 0.5])
+        m = design_output_noise(VEHICLE, 9, 1.0, 0.01, adjacency=kind, mu=[1.0, 0.5])
         m.save(path)
         again = adp.Mechanism.load(path)
         assert again.fingerprint == m.fingerprint
@@ -354,6 +373,7 @@ def test_too_long_to_list() -> None:
     st.integers(1, 3), st.integers(1, 2), st.integers(1, 7), st.integers(0, 2**32 - 1),
     st.sampled_from(KINDS),
 )  # fmt: skip
+@example(3, 2, 1, 1153, "manifold")
 def test_random_systems_agree_with_the_generic_path(
     n: int, m: int, horizon: int, seed: int, kind: str
 ) -> None:
@@ -363,8 +383,8 @@ def test_random_systems_agree_with_the_generic_path(
     mu = rng.uniform(0.1, 3.0, size=n)
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnevenNoiseWarning)
-            found = design_output_noise((A, C), horizon, 1.0, 1e-3, mu=mu, neighbours=kind)
+            warnings.simplefilter("ignore", AffineDPWarning)
+            found = design_output_noise((A, C), horizon, 1.0, 1e-3, mu=mu, adjacency=kind)
         generic = recorded(found).guarantee
     except adp.AffineDPError:
         return
@@ -416,7 +436,7 @@ def test_circuits_with_coefficients_too_small_for_floating_point_are_hidden(
     """Every circuit, in rational arithmetic, is within the limit of the noise that is designed."""
     A = np.array(system[0], dtype=float)
     n = len(A)
-    noise = design_output_noise(system, horizon, 1.0, 1e-6, mu=mu, neighbours="manifold")
+    noise = design_output_noise(system, horizon, 1.0, 1e-6, mu=mu, adjacency="manifold")
     assert any("tiny coefficient" in warning for warning in noise.guarantee.warnings)
     D = np.kron(np.eye(horizon - 1, horizon), A) - np.kron(
         np.eye(horizon - 1, horizon, 1), np.eye(n)
@@ -441,8 +461,8 @@ def test_the_zeros_of_good_circuits_pass_the_exact_check() -> None:
     ):
         C = np.eye(len(A))[:1]
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", UnevenNoiseWarning)
-            assert design_output_noise((A, C), 7, 1.0, 0.01, neighbours="manifold").guarantee.exact
+            warnings.simplefilter("ignore", AffineDPWarning)
+            assert design_output_noise((A, C), 7, 1.0, 0.01, adjacency="manifold").guarantee.exact
 
 
 def test_a_coordinate_that_barely_moves_is_not_left_without_noise() -> None:

@@ -32,8 +32,8 @@ from affinedp.control import (
     noise_block,
     noise_by_time,
 )
-from affinedp.control.gateway import sending
-from affinedp.control.gateway.gateway import StepError
+from affinedp.control import gateway_path as sending
+from affinedp.control.gateway import StepError
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.stream.run import Run, RunError

@@ -11,11 +11,10 @@ import pytest
 
 import affinedp as adp
 from affinedp.control import design_output_noise, noise_by_time
-from affinedp.control.gateway.plan import GatewayPlan
-from affinedp.control.gateway.sending import Sending
-from affinedp.control.sensors.sensor import sensor_of
-from affinedp.control.trajectory.design import UnevenNoiseWarning
-from affinedp.errors import AffineDPError
+from affinedp.control.gateway_path import Sending
+from affinedp.control.gateway_plan import GatewayPlan
+from affinedp.control.sensors import sensor_of
+from affinedp.errors import AffineDPError, AffineDPWarning
 from affinedp.exact.numbers import meaning
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
@@ -34,7 +33,7 @@ def designs():
             (coupled, rng.normal(size=(2, 3))), 12, epsilon=1, delta=1e-3
         ),
         "manifold": design_output_noise(
-            VEHICLE, 6, epsilon=1, delta=1e-3, neighbours="manifold", mu=1e-4
+            VEHICLE, 6, epsilon=1, delta=1e-3, adjacency="manifold", mu=1e-4
         ),
         "varying": design_output_noise(
             (np.linspace(0.7, 1.3, 9)[:, None, None], [[2.0]]), 10, epsilon=1, delta=1e-3
@@ -46,7 +45,7 @@ def designs():
 
 
 with warnings.catch_warnings():
-    warnings.simplefilter("ignore", UnevenNoiseWarning)
+    warnings.simplefilter("ignore", AffineDPWarning)
     DESIGNS = designs()
 SETTINGS = [
     {},
@@ -161,7 +160,7 @@ def test_record():
     assert plan.published_exponents == tuple(e - 2 for e in plan.fresh_exponents)
 
 
-@pytest.mark.filterwarnings("ignore::affinedp.control.trajectory.design.UnevenNoiseWarning")
+@pytest.mark.filterwarnings("ignore::affinedp.errors.AffineDPWarning")
 def test_uneven_noise_is_refused_with_fresh_noise_that_works():
     m = design_output_noise(([[0.5]], [[1]]), 44, epsilon=1, delta=1e-6)
     with pytest.raises(AffineDPError, match="differs so much over time.*at least") as refusal:

@@ -61,7 +61,7 @@ def test_a_design_verified_again_is_the_design(tmp_path):
 def test_definition_4_asks_for_more():
     sigma = 100 * np.eye(2)
     local, full = (
-        verify_output_noise(VEHICLE, 5, covariance=sigma, neighbours=kind).guarantee.sensitivity
+        verify_output_noise(VEHICLE, 5, covariance=sigma, adjacency=kind).guarantee.sensitivity
         for kind in ("time-local", "manifold")
     )
     assert local == pytest.approx(0.10770, rel=1e-4)
@@ -80,7 +80,7 @@ def test_states_that_outputs_do_not_reveal():
     [
         ({}, "either covariance or root"),
         ({"covariance": np.eye(2), "root": np.eye(2)}, "either"),
-        ({"covariance": np.eye(3)}, "2 entries"),
+        ({"covariance": np.eye(3)}, "shape"),
         ({"covariance": [[1, 2], [0, 1]]}, "not symmetric"),
         ({"covariance": [[1, 2], [2, 1]]}, "semidefinite"),
         ({"root": [[1.0], [1.0]]}, "without noise"),

@@ -13,8 +13,8 @@ from affinedp.control import (
     design_output_noise,
     events_sensitivity,
     leak_after,
+    noise_by_time,
     sample_noise,
-    stationary_variance,
 )
 from affinedp.mechanism import Mechanism
 from plants import building, quarter_car, room
@@ -126,7 +126,7 @@ def test_simulated_noise_has_the_stated_covariance(
     assert np.abs(np.cov(drawn.T) - wanted).max() < 0.05 * wanted.max()
     rows = m.strategy.loadings(np.eye(12))
     assert np.allclose(rows @ rows.T, wanted, rtol=1e-6, atol=1e-9 * wanted.max())
-    assert np.allclose(m.strategy.deviations(m.noise, 4) ** 2, stationary_variance(m))
+    assert np.allclose(m.strategy.deviations(m.noise, 4) ** 2, noise_by_time(m)[-1] ** 2)
 
 
 @pytest.mark.parametrize(("window", "wanted"), [(4, 9.29), (16, 20.3), (96, 37.6)])
@@ -167,20 +167,20 @@ def test_fewer_private_inputs_than_outputs() -> None:
 @pytest.mark.slow
 def test_forward_jumps_of_the_state() -> None:
     A, _, C = building()
-    m = design_output_noise((A, C), math.inf, EPSILON, DELTA, mu=0.5, neighbours="forward")
+    m = design_output_noise((A, C), math.inf, EPSILON, DELTA, mu=0.5, adjacency="forward")
     assert math.sqrt(variance(m) / 3) == pytest.approx(2.18, abs=0.005)
     assert m.adjacency.forward
     same = design_input_noise((A, np.eye(6), C), EPSILON, DELTA, mu=0.5)
     assert variance(same) == pytest.approx(variance(m), rel=1e-6)
-    one = design_output_noise(room()[::2], 1000, EPSILON, DELTA, neighbours="forward")
-    assert stationary_variance(one)[0] ** 0.5 == pytest.approx(6.81, abs=0.01)
+    one = design_output_noise(room()[::2], 1000, EPSILON, DELTA, adjacency="forward")
+    assert noise_by_time(one)[-1, 0] == pytest.approx(6.81, abs=0.01)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("steps", [1, 2, 10, 100])
 def test_forward_jumps_of_the_first_state_over_a_horizon(steps: int) -> None:
     """A jump of x(0) shows in all outputs, one more than an input at the first step."""
-    m = design_output_noise(([[1.0]], [[1.0]]), steps, EPSILON, DELTA, neighbours="forward")
+    m = design_output_noise(([[1.0]], [[1.0]]), steps, EPSILON, DELTA, adjacency="forward")
     g = m.strategy.noise.impulse(steps)[:, 0, 0] * m.strategy.scale
     d = scipy.linalg.solve_triangular(
         scipy.linalg.toeplitz(g, np.zeros(steps)), np.ones(steps), lower=True
@@ -194,7 +194,7 @@ def test_forward_jumps_of_the_first_state_for_all_time(plant) -> None:
     """x(0) alone differs: all outputs show it, and noise in its stationary state hides it."""
     A, _, C = plant()
     steps, mu = 60, 0.5
-    m = design_output_noise((A, C), math.inf, EPSILON, DELTA, mu=mu, neighbours="forward")
+    m = design_output_noise((A, C), math.inf, EPSILON, DELTA, mu=mu, adjacency="forward")
     G = m.strategy.noise
     start = scipy.linalg.solve_discrete_lyapunov(G.A, G.B @ G.B.T)
     shown = np.vstack([G.C @ np.linalg.matrix_power(G.A, t) for t in range(steps)])
@@ -221,7 +221,7 @@ def test_weighted_outputs() -> None:
     plain = design_input_noise(building(), EPSILON, DELTA)
     weighted = design_input_noise(building(), EPSILON, DELTA, cost=[100.0, 1.0, 1.0])
     weights = np.array([100.0, 1.0, 1.0])
-    assert weights @ stationary_variance(weighted) < weights @ stationary_variance(plain)
+    assert weights @ noise_by_time(weighted)[-1] ** 2 < weights @ noise_by_time(plain)[-1] ** 2
     assert weighted.gap is not None
     assert weighted.gap <= 0.005
 
@@ -235,7 +235,7 @@ def test_an_integrator_over_a_horizon(steps: int, wanted: float) -> None:
     # y(0) does not see w: `steps` outputs do
     squares = (m.strategy.deviations(m.noise, steps) ** 2).sum(axis=1)
     assert squares.mean() * LIMIT**2 <= wanted
-    assert squares[-1] <= stationary_variance(m)[0]
+    assert squares[-1] <= noise_by_time(m)[-1, 0] ** 2
     # brute force: whiten the answer to an impulse at the first step
     g = m.strategy.noise.impulse(steps)[:, 0, 0] * m.strategy.scale
     d = scipy.linalg.solve_triangular(

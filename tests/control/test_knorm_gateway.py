@@ -8,10 +8,9 @@ import pytest
 
 from affinedp import AffineDPError, Ledger
 from affinedp.control import Gateway, design_output_noise
-from affinedp.control.gateway.knorm_draw import BodyOnGrid
-from affinedp.control.gateway.plan import least_pure_noise, least_pure_total
-from affinedp.control.gateway.sending import Sending
-from affinedp.control.sensors.sensor import Sensor, sensor_of
+from affinedp.control.gateway_path import BodyOnGrid, Sending
+from affinedp.control.gateway_plan import least_pure_noise
+from affinedp.control.sensors import Sensor, sensor_of
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
 
@@ -55,7 +54,7 @@ def test_the_draw_has_the_law_of_the_design():
     for mechanism in (
         vehicle(),
         design_output_noise(
-            ([[0.9, 0.0], [0.0, 0.8]], np.eye(2)), 20, 1.0, neighbours="initial", law="knorm"
+            ([[0.9, 0.0], [0.0, 0.8]], np.eye(2)), 20, 1.0, adjacency="initial", law="knorm"
         ),
     ):
         grid = BodyOnGrid.of(mechanism.noise, mechanism.guarantee.sensitivity)
@@ -86,7 +85,8 @@ def test_read_neighbours_stay_within_epsilon():
 def test_shares_are_least():
     differences = np.array([0.02, 0.1])
     tau = least_pure_noise(1.0, 400.0, 96, differences)
-    best = least_pure_total(1.0, 400.0, 96, differences) * 400.0
+    fresh = 2 * (96 * float((differences ** (2 / 3)).sum())) ** 3
+    best = 400.0 * (1 + (fresh / 400.0) ** (1 / 3)) ** 3
 
     def total(scales):
         share = 96 * float((differences / scales).sum())

@@ -41,7 +41,7 @@ def test_the_vehicle_needs_less_noise_without_delta():
 def test_the_promise_covers_every_neighbour():
     """Every difference of x(0), listed and measured with the gauge itself."""
     for kind in ("time-local", "manifold"):
-        pure = design_output_noise(VEHICLE, 12, 0.5, mu=[1, 0.1], law="knorm", neighbours=kind)
+        pure = design_output_noise(VEHICLE, 12, 0.5, mu=[1, 0.1], law="knorm", adjacency=kind)
         gauges = pure.noise.gauges(pure.adjacency.differences().T)
         assert gauges.upper.max() == pytest.approx(0.5, rel=1e-9)
         assert pure.guarantee.epsilon() <= 0.5
@@ -100,8 +100,8 @@ def test_reports_name_the_law():
 
 
 def test_the_state_once():
-    noise = design_output_noise(([[0.9]], [[1.0]]), 50, 1.0, neighbours="initial", law="knorm")
-    assert once_then_predict(noise).mechanism.guarantee.epsilon() == pytest.approx(1.0)
+    noise = design_output_noise(([[0.9]], [[1.0]]), 50, 1.0, adjacency="initial", law="knorm")
+    assert once_then_predict(noise).guarantee.epsilon() == pytest.approx(1.0)
 
 
 def test_delta_is_for_gaussian_noise():
@@ -164,7 +164,7 @@ def test_other_noise_has_its_own_promise():
 )
 def test_the_basis_is_not_a_stronger_promise(law, kind, said):
     noise = design_output_noise(
-        ([[1, 0.1], [0, 1]], [[1, 0]]), 20, 1.0, mu=[1.0, 0.1], neighbours=kind, law=law
+        ([[1, 0.1], [0, 1]], [[1, 0]]), 20, 1.0, mu=[1.0, 0.1], adjacency=kind, law=law
     )
     assert said in noise.guarantee.basis
 
@@ -174,7 +174,9 @@ def test_a_report_is_about_all_steps_and_compares_what_was_asked(law):
     noise = vehicle(delta=0.01, law=law)
     report = noise.report()
     typical = np.sqrt((noise_by_time(noise) ** 2).mean())
-    assert dict(report.opening)["How far off a number is"].startswith(f"typically {typical:.3g} ")
+    assert dict(report.opening)["How far off numbers are"].startswith(
+        f"typically by {typical:.3g} "
+    )
     # fresh Gaussian noise for (1, 0.01), whatever the law of the design
     fresh = independent_output_noise(VEHICLE, 100, 1.0, 0.01, mu=[1, 0.1])
     assert report.baseline.deviation == pytest.approx(noise_by_time(fresh)[0, 0], rel=1e-9)

@@ -30,11 +30,11 @@ def differences(horizon):
 @pytest.mark.parametrize("neighbours", ["time-local", "manifold"])
 @pytest.mark.parametrize("system", [([[1]], [[1]]), VEHICLE, ([[0.9, 0.2], [0, 1.1]], [[1, 1]])])
 def test_a_design_keeps_its_promise_tightly(system, neighbours):
-    m = design_output_noise(system, 5, 1.0, neighbours=neighbours, law="laplace")
+    m = design_output_noise(system, 5, 1.0, adjacency=neighbours, law="laplace")
     assert m.law == "laplace"
     assert 1 - 1e-8 < m.guarantee.epsilon() <= 1.0
     generic = verify_trajectory_noise(
-        system, 5, m.noise_matrix, law="laplace", neighbours=neighbours
+        system, 5, m.noise_matrix, law="laplace", adjacency=neighbours
     )
     assert generic.epsilon() == pytest.approx(1.0, rel=1e-7)
     assert recorded(m).guarantee.epsilon() == pytest.approx(1.0, rel=1e-7)

@@ -8,9 +8,8 @@ from scipy.linalg import block_diag, solve_discrete_are
 
 import control
 from affinedp.control.by_time import sample_noise
-from affinedp.control.loop.closed_loop import ClosedLoop
-from affinedp.control.loop.sweeps import sweep
-from affinedp.control.trajectory.choose import trajectory_neighbours
+from affinedp.control.closed_loop import ClosedLoop, sweep
+from affinedp.control.output_noise import trajectory_neighbours
 from affinedp.domains.dynamics import dynamics_of
 from affinedp.errors import AffineDPError
 from affinedp.laws.gaussian import Gaussian

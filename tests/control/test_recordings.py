@@ -7,12 +7,12 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.app import app
-from affinedp.cli.sensor import read_limits, read_resolution
+from affinedp.cli.control import read_limits, read_resolution
 from affinedp.control import (
     Dither,
     dynamics_of,
 )
-from affinedp.control.sensors.recording import read_recording, study
+from affinedp.control.recordings import read_recording, study
 from affinedp.errors import AffineDPError
 
 

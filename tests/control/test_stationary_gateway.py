@@ -15,13 +15,12 @@ import scipy.linalg
 from scipy import stats
 
 from affinedp.budget.ledger import Ledger
-from affinedp.control import Gateway, Reach, stationary_variance
-from affinedp.control.gateway import sending
-from affinedp.control.gateway.gateway import FARTHEST, StepError
-from affinedp.control.gateway.sending import draw_bits
+from affinedp.control import Gateway, Reach, noise_by_time
+from affinedp.control import gateway_path as sending
+from affinedp.control.gateway import FARTHEST, StepError
+from affinedp.control.gateway_path import draw_bits
 from affinedp.errors import AffineDPError
-from affinedp.exact.energy import start_certificate
-from affinedp.exact.systems import LinearSystem
+from affinedp.exact.systems import LinearSystem, start_certificate
 from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.inputs import private_inputs
@@ -242,7 +241,7 @@ def test_law_of_what_is_sent(folder):
     for i in range(count):
         with Gateway(NOISE, state=folder / f"{i}", resolution="exact") as gateway:
             errors.append([gateway.send([5.0], step)[0] - 5.0 for step in (0, 1, 6)])
-    errors = np.array(errors) / np.sqrt(stationary_variance(NOISE)[0])
+    errors = np.array(errors) / noise_by_time(NOISE)[0, 0]
     for column in errors.T:
         assert stats.kstest(column, "norm").pvalue > 1e-6
     g = SHAPER.impulse(4000)[:, 0, 0]
@@ -301,16 +300,16 @@ def test_noise_that_starts_anew_is_a_new_release(folder):
 
 def test_steps_of_a_sensor_cost_more_the_longer_it_runs(folder):
     """(√V s + q √T)² relative to V s², as for white noise on every reading."""
-    s, deviation = NOISE.guarantee.sensitivity, np.sqrt(stationary_variance(NOISE)[0])
+    s, deviation = NOISE.guarantee.sensitivity, noise_by_time(NOISE)[0, 0]
     for steps in (96, 672):
         words = {"resolution": 0.1, "horizon": steps}
         with Gateway(NOISE, state=folder / f"{steps}", **words) as gateway:
             wanted = (1 + 0.1 * np.sqrt(steps) / (s * deviation)) ** 2
             assert 1 + gateway.added_variance[0] == pytest.approx(wanted, rel=1e-2)
             assert gateway.horizon == steps
-    with pytest.raises(RunError, match="drawn for 96 steps"):
+    with pytest.raises(RunError, match="drawn with horizon = 96"):
         Gateway(NOISE, state=folder / "96", resolution=0.1, horizon=95)
-    with pytest.raises(AffineDPError, match="whole number from 1"):
+    with pytest.raises(AffineDPError, match="whole number, at least 1"):
         Gateway(NOISE, state=folder / "x", resolution=0.1, horizon=0)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from affinedp.budget.ledger import Ledger
 from affinedp.control import ClosedLoop, Gateway, design_output_noise
-from affinedp.control.gateway.gateway import StepError
+from affinedp.control.gateway import StepError
 from affinedp.stream.run import RunError
 from disks import MortalDisk, SmallDisk
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
 import affinedp as adp
-from affinedp.designs import gaussian_sum, pure
+from affinedp.designs import gaussian_sum, laplace_search, pure
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.knorm_blocks import short_numbers
 from affinedp.designs.least_trace import least_trace
@@ -112,7 +112,7 @@ def test_many_long_moves_are_rounded_and_charged():
     """The noise of the rounded body is close to that of the hull, and its promise exact."""
     rng = np.random.default_rng(5)
     M = adp.AffineManifold(rng.integers(-9, 10, size=(5, 11)))
-    m = adp.design_knorm(M, epsilon=1.0, starts=0)
+    m = adp.design_knorm(M, epsilon=1.0, effort="quick")
     assert m.law == "knorm"
     assert m.guarantee.exact
     assert 1 - 1e-9 <= m.guarantee.epsilon() <= 1.0
@@ -132,9 +132,10 @@ def test_short_fractions_are_found_again(numerator, denominator, off):
     assert short_numbers(given_number)[0] == value
 
 
-def test_effort_is_one_of_three_words():
-    with pytest.raises(adp.AffineDPError, match="effort must be 'quick', 'default' or 'thorough'"):
-        adp.design(one_sum(3), epsilon=1, effort="fast")
+@pytest.mark.parametrize("effort", ["fast", 0, -1.0, float("nan"), True, None])
+def test_effort_is_one_of_three_words_or_seconds(effort):
+    with pytest.raises(adp.AffineDPError, match="effort must be 'quick', 'default', 'thorough' or"):
+        adp.design(one_sum(3), epsilon=1, effort=effort)
 
 
 def test_every_effort_keeps_the_promise():
@@ -149,10 +150,65 @@ def test_an_interrupted_search_keeps_the_best_so_far(monkeypatch):
     def interrupted(*arguments, **options):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pure.PureDesigns, "laplace", property(interrupted))
     M = adp.AffineManifold.from_equations(["a + b = c", "c + d = e"])
+    monkeypatch.setattr(laplace_search, "_smoothed_cost", interrupted)
+    m = adp.design(M, epsilon=1, law="laplace")  # noise on all outputs, projected, at least
+    assert any("interrupted" in note for note in m.notes)
+    assert m.guarantee.epsilon() <= 1
+    monkeypatch.setattr(pure, "least_laplace", interrupted)
     m = adp.design(M, epsilon=1, delta=1e-6)
-    assert m.law == "gaussian"
-    assert any("interrupted" in one.reason for one in m.alternatives)
+    assert any("interrupted" in note for note in m.notes)
     with pytest.raises(KeyboardInterrupt):  # there is nothing to keep
         adp.design(M, epsilon=1, law="laplace")
+
+
+def test_counted_steps_repeat_and_seconds_end():
+    M = adp.AffineManifold.from_equations(["a + b = c", "c + d = e", "e + f = g"])
+    first, second = (adp.design(M, epsilon=1, law="laplace", seed=3) for _ in range(2))
+    assert first.expected_squared_error == second.expected_squared_error
+    timed = adp.design(M, epsilon=1, law="laplace", effort=0.01)
+    assert timed.guarantee.epsilon() <= 1
+    assert any("ended with its effort" in note for note in timed.notes)
+
+
+# ---------------------------------------------------------------------- networks and tables
+
+
+def table(rows, columns):
+    """Cells, row and column totals, and the total of a table, which all add up."""
+    place = np.arange((rows + 1) * (columns + 1)).reshape(rows + 1, columns + 1)
+    lines = [*place, *place.T]
+    D = np.zeros((len(lines) - 1, place.size))
+    for equation, line in zip(D, lines):
+        equation[line[:-1]], equation[line[-1]] = 1, -1
+    return adp.AffineManifold(D)
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "error"),
+    [(3, 3, 458.64), (4, 5, 2101.2245), (5, 7, 6131.4815), (6, 8, 11989.76)],
+)
+def test_tables_are_designed_at_any_size(rows, columns, error):
+    """Product bodies of the lines: k lines of n, d = n - 1, have the error of the formula."""
+    m = adp.design(table(rows, columns), epsilon=1, effort="quick")
+    assert m.law == "productnorm"
+    assert m.expected_squared_error == pytest.approx(error, rel=1e-6)
+    k, n = rows + 1, columns + 1
+    d = n - 1
+    formula = k * d * (k * d + 1) * (1 + (k - 1) * d / (d + 2)) * 4 * (2 * n - 1) / (n * (n + 1))
+    assert m.expected_squared_error == pytest.approx(formula * (k - 1) / k, rel=1e-9)
+    assert m.guarantee.epsilon() == 1.0
+
+
+def test_networks_that_cannot_be_listed_have_noise():
+    """Every pair of 14 places and an outside: far more cycles than anybody lists."""
+    ends = [(i, j) for i in range(15) for j in range(i)]
+    D = np.zeros((14, len(ends)))
+    for edge, (i, j) in enumerate(ends):
+        for node, sign in ((i, 1.0), (j, -1.0)):
+            if node < 14:
+                D[node, edge] = sign
+    m = adp.design(adp.AffineManifold(D), epsilon=1, effort="quick")
+    assert m.guarantee.epsilon() <= 1.0
+    assert not m.guarantee.exact
+    assert "longest circuit" in m.notes[1]

@@ -47,7 +47,7 @@ def opendp_variance(epsilon):
 def test_a_cross_tab_is_never_worse_than_geometric_cells(shape, epsilon):
     manifold, neighbours = crosstab(*shape)
     mechanism = adp.design_knorm(
-        manifold, epsilon=epsilon, adjacency=neighbours, integers=True, starts=0
+        manifold, epsilon=epsilon, adjacency=neighbours, integers=True, effort="quick"
     )
     practice = 4 * shape[0] * shape[1] * opendp_variance(epsilon)
     assert mechanism.expected_squared_error <= practice * (1 + 1e-12)
@@ -75,7 +75,7 @@ def test_the_ratio_bound_holds_exactly_over_a_box():
     found = best_axes(np.array(moves, dtype=float), np.diag([1.0, 5.0, 2.0]), 1.3)
     assert abs(round(np.linalg.det(found.basis))) == 1
     mechanism = adp.design_knorm(
-        manifold, epsilon=1.3, adjacency=neighbours, integers=True, starts=0,
+        manifold, epsilon=1.3, adjacency=neighbours, integers=True, effort="quick",
         weights=[1, 5, 2],
     )  # fmt: skip
     back = np.linalg.inv(mechanism.dense.basis)
@@ -98,7 +98,7 @@ def test_the_ratio_bound_holds_exactly_over_a_box():
 def test_releases_have_the_exact_law():
     manifold, neighbours = crosstab(2, 2)
     mechanism = adp.design_knorm(
-        manifold, epsilon=1.0, adjacency=neighbours, integers=True, starts=0
+        manifold, epsilon=1.0, adjacency=neighbours, integers=True, effort="quick"
     )
     assert [type(part) for part in mechanism.noise.parts] == [AxesPart]
     names = list(manifold.names)
@@ -123,7 +123,7 @@ def test_releases_have_the_exact_law():
 def test_longer_moves_and_mixed_ones_have_curves_that_say_so():
     manifold, neighbours = alone([[3.0, 0], [0, 3.0]])
     long = adp.design_knorm(
-        manifold, epsilon=1.0, adjacency=neighbours, integers=True, starts=0
+        manifold, epsilon=1.0, adjacency=neighbours, integers=True, effort="quick"
     ).guarantee.curve
     assert long.exact
     q = math.exp(-1 / 3)
@@ -132,14 +132,16 @@ def test_longer_moves_and_mixed_ones_have_curves_that_say_so():
         exact = np.maximum(law[3:] - math.exp(epsilon) * law[:-3], 0).sum()
         assert exact <= long.delta(epsilon) <= exact + 1e-12
     manifold, neighbours = alone([[1.0, 1.0], [1.0, 0]])
-    both = adp.design_knorm(manifold, epsilon=1.0, adjacency=neighbours, integers=True, starts=0)
+    both = adp.design_knorm(
+        manifold, epsilon=1.0, adjacency=neighbours, integers=True, effort="quick"
+    )
     assert both.guarantee.epsilon() <= 1.0
 
 
 def test_a_saved_mechanism_comes_back(tmp_path):
     manifold, neighbours = crosstab(3, 4)
     mechanism = adp.design_knorm(
-        manifold, epsilon=0.7, adjacency=neighbours, integers=True, starts=0
+        manifold, epsilon=0.7, adjacency=neighbours, integers=True, effort="quick"
     )
     mechanism.save(tmp_path / "m.json")
     again = adp.Mechanism.load(tmp_path / "m.json")

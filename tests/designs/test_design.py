@@ -81,7 +81,7 @@ def test_laplace_keeps_its_promise_tightly(problem, epsilon):
     M, F, mu, _ = problem
     if not published(M, F):
         return
-    m = adp.design_laplace(M, epsilon=epsilon, mu=mu, query=F, starts=1)
+    m = adp.design_laplace(M, epsilon=epsilon, mu=mu, query=F, effort="quick")
     assert epsilon * (1 - 1e-9) <= m.guarantee.epsilon() <= epsilon
     assert adp.verify(M, m.noise_matrix, law="laplace", mu=mu, query=F).epsilon() == pytest.approx(
         epsilon, rel=1e-9
@@ -104,9 +104,9 @@ def test_example_1_by_design(k):
 
 @pytest.mark.parametrize(("n", "most"), [(3, 14), (4, 24), (5, 32), (7, 48)])
 def test_laplace_sum_constraint(n, most):
-    m = adp.design_laplace(adp.AffineManifold(np.ones((1, n))), epsilon=1.0, starts=6)
+    m = adp.design_laplace(adp.AffineManifold(np.ones((1, n))), epsilon=1.0)
     assert m.expected_squared_error <= most * (1 + 1e-6)
-    assert "local optimum" in m.notes[-1]
+    assert any("local optimum" in note for note in m.notes)
 
 
 @pytest.mark.slow
@@ -228,7 +228,7 @@ def test_sample_has_the_covariance():
     M = adp.AffineManifold([[1, 2, -1]])
     for m in (
         adp.design_gaussian(M, epsilon=1, delta=1e-3),
-        adp.design_laplace(M, epsilon=1, starts=1),
+        adp.design_laplace(M, epsilon=1, effort="quick"),
     ):
         noise = m.sample(200_000, seed=0)
         np.testing.assert_allclose(np.cov(noise.T), m.covariance, rtol=0.03, atol=0.03)
@@ -295,7 +295,7 @@ def test_bad_gaussian_arguments(arguments):
         {"epsilon": 1, "seed": "x"},
         {"epsilon": 1, "basis": [[1], [1]]},
         {"epsilon": 1, "method": "algorithm2", "basis": [[1.0], [1.0]]},
-        {"epsilon": 1, "starts": -1, "query": np.eye(2)},
+        {"epsilon": 1, "effort": -1, "query": np.eye(2)},
     ],
 )
 def test_bad_laplace_arguments(arguments):

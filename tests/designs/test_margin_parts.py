@@ -9,21 +9,19 @@ import pytest
 
 from affinedp.designs.margins import design_margins
 from affinedp.designs.places import design_tree_margins
-from affinedp.domains.crossed import Crossed, counts_of_records
-from affinedp.domains.placed import Placed
+from affinedp.domains.crossed import Crossed, Placed, counts_of_records
 from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.laws.gaussian import Gaussian
-from affinedp.laws.geometrics import Geometrics
+from affinedp.laws.laplace import Geometrics
 from affinedp.laws.sampler.words import Key
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
 from affinedp.parts import StorageError
 from affinedp.privacy.promise import promise
 from affinedp.release.publish import OwnDrawer
-from affinedp.strategies.base import largest_listed
+from affinedp.strategies.base import GRID_BITS, largest_listed
 from affinedp.strategies.margins import Margins
-from affinedp.strategies.rounded_plan import GRID_BITS
 from affinedp.tables import whole
 
 PARENT = np.array([3, 3, 4, 6, 6, 4, -1])  # leaves 0, 1, 2, 5; the root is node 6
@@ -39,7 +37,7 @@ MADE = [
 
 
 def made(kind, move, law, **options):
-    options = {"neighbours": move, "law": law, **PROMISE, **options}
+    options = {"adjacency": move, "law": law, **PROMISE, **options}
     if kind == "margins":
         return design_margins(SIZES, [(0, 1), (1, 2)], **options)
     return design_tree_margins(PARENT, SIZES[:2], [(0,), (0, 1)], **options)

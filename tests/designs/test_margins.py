@@ -15,9 +15,9 @@ from affinedp.designs.places import design_tree_margins
 from affinedp.domains.crossed import counts_of_records
 from affinedp.errors import AffineDPError
 from affinedp.exact.scaled import Scaled
-from affinedp.laws.reach_whole import whole_sum_reach
-from affinedp.strategies.contrasts import contrasts, residual, squared_lengths
-from affinedp.strategies.rounded_plan import GRID_BITS
+from affinedp.laws.reach_sums import Steps, sum_reach
+from affinedp.strategies.base import GRID_BITS
+from affinedp.strategies.margin_blocks import contrasts, residual, squared_lengths
 
 ADULT = [85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2]
 KINDS = ("person", "replace", "swaps")
@@ -88,7 +88,7 @@ def cell_precision(m):
 @pytest.mark.parametrize(("sizes", "margins"), [([2, 3, 2], "<=3"), ([3, 4], "<=2"),
                                                ([2, 2, 3], [(0, 1), (1, 2)])])  # fmt: skip
 def test_promise_variances_and_bound_are_those_of_dense_matrices(neighbours, goal, sizes, margins):
-    m = design_margins(sizes, margins, neighbours=neighbours, goal=goal, **PROMISE)
+    m = design_margins(sizes, margins, adjacency=neighbours, goal=goal, **PROMISE)
     P = cell_precision(m)
     V = cell_moves(sizes, neighbours)
     worst = math.sqrt(np.einsum("ki,ij,kj->k", V, P, V).max())
@@ -119,7 +119,7 @@ def test_adult_is_as_good_as_residual_planner():
 
 @pytest.mark.slow
 def test_adult_swaps():
-    m = design_margins(ADULT, "<=3", neighbours="swaps", **PROMISE)
+    m = design_margins(ADULT, "<=3", adjacency="swaps", **PROMISE)
     assert root_mean_square_error(m) * m.guarantee.sensitivity == pytest.approx(19.696, rel=1e-3)
     assert m.gap < 1e-3
 
@@ -150,7 +150,7 @@ def test_releases_agree_have_their_law_and_keep_what_is_public(neighbours):
     sizes = [3, 4, 2]
     records = rng.integers(0, sizes, (500, 3))
     counts = counts_of_records(records, sizes)
-    m = design_margins(sizes, "<=2", neighbours=neighbours, **PROMISE)
+    m = design_margins(sizes, "<=2", adjacency=neighbours, **PROMISE)
     z = []
     for _ in range(150):
         out = m.release(counts)
@@ -175,7 +175,7 @@ def test_releases_agree_have_their_law_and_keep_what_is_public(neighbours):
 @pytest.mark.parametrize("neighbours", ["person", "replace"])
 @pytest.mark.parametrize("sizes", [[3, 4], [2, 3, 2]])
 def test_laplace_noise_on_whole_margins(neighbours, sizes):
-    m = design_margins(sizes, "<=2", neighbours=neighbours, epsilon=0.7)
+    m = design_margins(sizes, "<=2", adjacency=neighbours, epsilon=0.7)
     assert m.law in ("geometric", "geometrics")
     assert m.gap is None
     matrices = [margin_matrix(sizes, A) for A in m.strategy.measured]
@@ -226,14 +226,14 @@ def test_margins_are_never_worse_than_geometric_noise_on_the_cells(
 
 
 def half_width(m, chosen, level=0.95):
-    return m.strategy.cell_reach(m.noise, chosen, 1 - level)
+    return float(m.strategy.node_reaches(m.noise, chosen, 1 - level)[0])
 
 
 @pytest.mark.parametrize("neighbours", ["person", "replace"])
 def test_what_only_the_cells_carry_is_whole_and_covered(neighbours):
     """Noise on the cells alone: sums of geometric numbers, with intervals of their law."""
     sizes, epsilon = [4, 3], 1.5
-    m = design_margins(sizes, "<=2", epsilon=epsilon, neighbours=neighbours)
+    m = design_margins(sizes, "<=2", epsilon=epsilon, adjacency=neighbours)
     assert m.strategy.measured == ((0, 1),)
     counts = counts_of_records([[0, 0], [3, 2]], sizes)
     outs = [m.release(counts) for _ in range(300)]
@@ -275,7 +275,8 @@ def test_sums_of_whole_numbers_reach_as_far_as_their_law(parts, level):
         more, own = _law(factor, rate, times)
         values = np.add.outer(values, more).ravel()
         law = np.multiply.outer(law, own).ravel()
-    found = whole_sum_reach(*(np.array(one, dtype=float) for one in zip(*parts)), 1 - level)
+    terms = {(Steps(1.0, 1.0, rate, True), c): times for c, rate, times in parts}
+    found = sum_reach(terms, 1 - level)
     assert law[np.abs(values) <= found].sum() >= level
     order = np.argsort(np.abs(values))
     exact = np.abs(values)[order][np.searchsorted(np.cumsum(law[order]), level)]
@@ -310,13 +311,13 @@ def test_households_and_ledgers(tmp_path):
         ([3, 1], "<=1", {}, "at least 2 values"),
         ([3, 2], "3-way", {}, "such as"),
         ([3, 2], [(0, 5)], {}, "must name attributes"),
-        ([3, 2], "<=1", {"neighbours": "swaps"}, "public"),
+        ([3, 2], "<=1", {"adjacency": "swaps"}, "public"),
         ([3, 2], "<=1", {"delta": 0.0}, "delta"),
-        ([3, 2], "<=2", {"delta": 0.0, "law": "auto", "neighbours": "swaps"}, "delta"),
+        ([3, 2], "<=2", {"delta": 0.0, "law": "auto", "adjacency": "swaps"}, "delta"),
         ([3, 2], "<=2", {"law": "cauchy"}, "law"),
         ([3, 2], "<=1", {"goal": "most"}, "goal"),
         ([3, 2], "<=1", {"weights": [1, 2]}, "weights"),
-        ([2] * 30, "<=1", {"neighbours": "replace"}, "too many"),
+        ([2] * 30, "<=1", {"adjacency": "replace"}, "too many"),
     ],
 )
 def test_refusals(sizes, margins, options, match):

@@ -11,9 +11,9 @@ from scipy import integrate, optimize, stats
 import affinedp as adp
 from affinedp.audit import audit
 from affinedp.laws.pure_curves import ThreeAtoms
-from affinedp.laws.sampler.stairs import StairsNoise
-from affinedp.laws.staircase import Staircase
-from affinedp.laws.stairs import (
+from affinedp.laws.sampler.independent import StairsNoise
+from affinedp.laws.staircase import (
+    Staircase,
     best_first,
     best_whole_first,
     real_top,

@@ -20,8 +20,7 @@ from affinedp.laws.laplace import Geometric
 from affinedp.neighbours.adjacency import Columns
 from affinedp.neighbours.people import People
 from affinedp.privacy.design import Design
-from affinedp.strategies.base import largest_listed
-from affinedp.strategies.rounded_plan import GRID_BITS
+from affinedp.strategies.base import GRID_BITS, largest_listed
 from affinedp.tables.whole_numbers import rounding_reach, whole
 
 US = [-1, 0, 0, 1, 1, 2, 2, 2, 3, 3, 4, 4, 4, 5, 6, 6, 7, 7]
@@ -59,7 +58,7 @@ def test_promise_and_variances_are_those_of_the_dense_matrices(neighbours, law):
     seen = 0
     for rng, parent, public in cases(9):
         weights = rng.lognormal(0, 1, len(parent))
-        m = usable(parent, public, neighbours=neighbours, law=law, weights=weights)
+        m = usable(parent, public, adjacency=neighbours, law=law, weights=weights)
         if m is None:
             continue
         seen += 1
@@ -89,7 +88,7 @@ def test_promise_and_variances_are_those_of_the_dense_matrices(neighbours, law):
 def test_the_bound_lies_below_the_least_error_and_near_it(neighbours):
     for rng, parent, public in cases(6, n=10, seed=3):
         weights = rng.uniform(0.5, 2, len(parent))
-        m = usable(parent, public, neighbours=neighbours, law="gaussian", weights=weights)
+        m = usable(parent, public, adjacency=neighbours, law="gaussian", weights=weights)
         if m is None:
             continue
         K, _ = dense.indicators(parent)
@@ -109,7 +108,7 @@ def test_the_promise_is_kept_in_integers(neighbours, household):
     for _, parent, public in cases(6, n=12, seed=11):
         K, _ = dense.indicators(parent)
         for law in ("gaussian", "laplace"):
-            m = usable(parent, public, neighbours=neighbours, law=law, household=household)
+            m = usable(parent, public, adjacency=neighbours, law=law, household=household)
             if m is None:
                 continue
             q = m.strategy.scales.tolist()
@@ -131,7 +130,7 @@ def test_public_totals_make_trees_of_their_own():
     """Each class under a public total has the full budget, as if it were alone."""
     parent = np.array([-1, 0, 0, 1, 1, 1, 2, 2, 2])
     whole = design(parent, [1, 2], law="gaussian")
-    alone = design([-1, 0, 0, 0], neighbours="replace", law="gaussian")
+    alone = design([-1, 0, 0, 0], adjacency="replace", law="gaussian")
     assert whole.expected_squared_errors[:3].tolist() == [0, 0, 0]
     assert whole.guarantee.unit == alone.guarantee.unit == "one person is counted elsewhere"
     part = design(parent, [1], law="gaussian")
@@ -148,7 +147,7 @@ def test_public_totals_make_trees_of_their_own():
 def test_a_heavy_branch_gets_more_than_half():
     """Six cells with weights 1 and 0.001: ½ on every path is 1.5 times worse."""
     weights = [0, 1, *[0.001] * 5]
-    m = design([-1] + [0] * 6, neighbours="replace", law="gaussian", weights=weights)
+    m = design([-1] + [0] * 6, adjacency="replace", law="gaussian", weights=weights)
     cost = float(np.array(weights) @ m.expected_squared_errors) * m.guarantee.sensitivity**2
     assert cost == pytest.approx(1.117, rel=2e-3)
 
@@ -157,7 +156,7 @@ def test_never_worse_than_standard_practice():
     for rng, parent, public in cases(6, n=20, seed=5):
         for neighbours in KINDS:
             for delta in (0.0, 1e-6):
-                m = usable(parent, public, neighbours=neighbours, delta=delta,
+                m = usable(parent, public, adjacency=neighbours, delta=delta,
                            weights=rng.lognormal(0, 2, len(parent)))  # fmt: skip
                 if m is not None:
                     least = min(other.error for other in m.alternatives)
@@ -285,7 +284,7 @@ def test_a_ledger_is_charged_once(tmp_path):
     [
         ([0, 1], {}, "exactly one root"),
         ([-1, 2, 1], {}, "in a circle"),
-        ([-1, 0, 0], {"neighbours": "cells"}, "neighbours"),
+        ([-1, 0, 0], {"adjacency": "cells"}, "adjacency"),
         ([-1, 0, 0], {"weights": [1, -1, 1]}, "weights"),
         ([-1, 0, 0], {"household": 0}, "household"),
         ([-1, 0, 0], {"law": "gaussian", "delta": 0.0}, "delta"),
@@ -335,7 +334,7 @@ class Pairs(People):
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_the_fast_way_is_that_of_the_list_and_for_people_alone(neighbours, law, tmp_path):
     for public in ([], [1]):
-        m = design(US, public, neighbours=neighbours, law=law, household=2)
+        m = design(US, public, adjacency=neighbours, law=law, household=2)
         listed = largest_listed(m.strategy, m.adjacency, m.noise)
         assert listed.lower <= m.guarantee.sensitivity * (1 + 1e-12)
         assert m.guarantee.sensitivity == pytest.approx(listed.upper, rel=1e-9)

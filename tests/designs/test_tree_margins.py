@@ -13,7 +13,7 @@ from affinedp.designs.margins import design_margins
 from affinedp.designs.places import design_tree_margins
 from affinedp.designs.tree import design_tree
 from affinedp.errors import AffineDPError
-from affinedp.laws.reach_whole import whole_reach
+from affinedp.laws.reach_sums import whole_reach
 
 PARENT = np.array([3, 3, 4, 6, 6, 4, -1])  # leaves 0, 1, 2, 5; the root is node 6
 LEAVES = [0, 1, 2, 5]
@@ -47,7 +47,7 @@ def precision(m):
 @pytest.mark.parametrize("neighbours", ["person", "replace"])
 def test_promise_and_variances(neighbours):
     weights = np.array([1, 2, 1, 1, 3, 1, 5.0])
-    m = design_tree_margins(PARENT, SIZES, neighbours=neighbours, node_weights=weights, **PROMISE)
+    m = design_tree_margins(PARENT, SIZES, adjacency=neighbours, node_weights=weights, **PROMISE)
     P = precision(m)
     total = len(P)
     if neighbours == "person":
@@ -105,7 +105,7 @@ def test_the_optimum_of_the_product_is_the_product_of_the_optima():
 @pytest.mark.parametrize("neighbours", ["person", "replace"])
 def test_releases_add_up_both_ways(neighbours, tmp_path):
     rng = np.random.default_rng(0)
-    m = design_tree_margins(PARENT, SIZES, neighbours=neighbours, **PROMISE)
+    m = design_tree_margins(PARENT, SIZES, adjacency=neighbours, **PROMISE)
     counts = rng.integers(0, 50, (4, 2, 3)).astype(np.int32)
     with Ledger(tmp_path / "l.db", epsilon=1.0, delta=1e-5, protects="one person") as ledger:
         out = m.release(counts, ledger=ledger)
@@ -132,8 +132,8 @@ def test_releases_add_up_both_ways(neighbours, tmp_path):
 
 
 def test_refusals():
-    with pytest.raises(AffineDPError, match="neighbours"):
-        design_tree_margins(PARENT, SIZES, neighbours="swaps", **PROMISE)
+    with pytest.raises(AffineDPError, match="adjacency"):
+        design_tree_margins(PARENT, SIZES, adjacency="swaps", **PROMISE)
     with pytest.raises(AffineDPError, match="delta"):
         design_tree_margins(PARENT, SIZES, epsilon=1.0, delta=0.0, law="gaussian")
     m = design_tree_margins(PARENT, SIZES, "<=1", **PROMISE)
@@ -147,7 +147,7 @@ def test_refusals():
 @pytest.mark.parametrize("neighbours", ["person", "replace"])
 def test_never_worse_than_laplace_noise_on_the_cells(neighbours):
     """A small table: every cell gets whole noise, with which Gaussian noise cannot compete."""
-    m = design_tree_margins(PARENT, SIZES, neighbours=neighbours, epsilon=1.0, delta=1e-6)
+    m = design_tree_margins(PARENT, SIZES, adjacency=neighbours, epsilon=1.0, delta=1e-6)
     assert m.law == "geometric"
     assert m.gap is None
     assert m.guarantee.epsilon(0.0) <= 1.0

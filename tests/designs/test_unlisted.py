@@ -13,7 +13,7 @@ from scipy.linalg import null_space
 from affinedp.designs.circuit_weights import certified_weights
 from affinedp.designs.least_trace import least_trace
 from affinedp.errors import AffineDPError
-from affinedp.privacy.domination import domination_factor, top_sum
+from affinedp.privacy.without_list import domination_factor, top_sum
 
 GRAPHS = {
     "petersen": nx.petersen_graph(),

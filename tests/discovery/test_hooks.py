@@ -10,7 +10,8 @@ from typer.testing import CliRunner
 
 import affinedp as adp
 from affinedp.cli.app import app
-from affinedp.discovery.forgotten import ForgottenEquationWarning, forgotten_equations
+from affinedp.discovery.forgotten import forgotten_equations
+from affinedp.errors import AffineDPWarning
 
 pd = pytest.importorskip("pandas")
 
@@ -108,27 +109,27 @@ class TestCheckAgainst:
             lambda m: adp.verify(m, 1.0, law="laplace", check_against=table),
             lambda m: adp.iid_noise(m, law="laplace", epsilon=1.0, check_against=table),
             lambda m: adp.design_gaussian(m, epsilon=1.0, delta=1e-6, check_against=table),
-            lambda m: adp.design_laplace(m, epsilon=1.0, starts=1, check_against=table),
+            lambda m: adp.design_laplace(m, epsilon=1.0, effort="quick", check_against=table),
         ]
         for call in calls:
-            with pytest.warns(ForgottenEquationWarning, match="between a, b and all") as caught:
+            with pytest.warns(AffineDPWarning, match="between a, b and all") as caught:
                 call(manifold)
             assert caught[0].filename == __file__
-        assert issubclass(ForgottenEquationWarning, UserWarning)
+        assert issubclass(AffineDPWarning, UserWarning)
 
     def test_no_private_number_is_quoted(self):
         """Constants of the data stay out of logs."""
         a = np.random.default_rng(4).integers(0, 999, 60)
         manifold = adp.AffineManifold([[0, 0, 0]], names=["a", "b", "c"])
         data = {"a": a, "b": 31337 - a, "c": np.full(60, 31337)}
-        with pytest.warns(ForgottenEquationWarning, match="c has one value") as caught:
+        with pytest.warns(AffineDPWarning, match="c has one value") as caught:
             adp.verify(manifold, 1.0, check_against=data)
         assert "31337" not in str(caught[0].message)
         assert any("31337" in text for text in forgotten_equations(manifold, data))
 
     def test_nothing_found_reaches_the_mechanism(self, manifold, table):
         plain = adp.design_gaussian(manifold, epsilon=1.0, delta=1e-6)
-        with pytest.warns(ForgottenEquationWarning):
+        with pytest.warns(AffineDPWarning):
             checked = adp.design_gaussian(manifold, epsilon=1.0, delta=1e-6, check_against=table)
         assert plain.manifold.key == checked.manifold.key
         assert np.array_equal(plain.covariance, checked.covariance)
@@ -169,7 +170,7 @@ class TestCheckAgainst:
         release = TableRelease(
             totals={"all": ["a", "b"]}, columns=list(wide.columns), epsilon=1.0, delta=1e-6
         )
-        with pytest.warns(ForgottenEquationWarning, match="between a and copy"):
+        with pytest.warns(AffineDPWarning, match="between a and copy"):
             release.design(wide, check_against=wide)
-        with pytest.warns(ForgottenEquationWarning, match="between a and copy"):
+        with pytest.warns(AffineDPWarning, match="between a and copy"):
             release.release(wide, check_against=wide)

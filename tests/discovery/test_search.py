@@ -10,11 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from affinedp.discovery.chance import log10_by_size, log10_chance
+from affinedp.discovery.exact_relations import short_vectors
 from affinedp.discovery.exact_table import exact_table
-from affinedp.discovery.relation import Relation, check, residual
-from affinedp.discovery.sparse_relations import short_vectors
+from affinedp.discovery.relation import Relation, check, residual, simplest
 from affinedp.discovery.within import search_within
-from affinedp.discovery.writing import simplest
 from affinedp.exact.modular import PRIME
 
 ONE = Fraction(1)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.discovery.steady import least_surprises, log10_beyond_steady
+from affinedp.discovery.chance import least_surprises, log10_beyond_steady
 
 SHAPES = [(8, 6, 0.0, 0), (12, 6, 0.3, 0), (40, 6, 0.03, 1), (20, 8, 0.1, 0), (30, 4, 0.0, 2)]
 

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 import affinedp as adp
 from affinedp.cli.app import app
-from affinedp.discovery.forgotten import ForgottenEquationWarning
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, AffineDPWarning
 from affinedp.tables import TableRelease
 
 pd = pytest.importorskip("pandas")
@@ -127,7 +126,7 @@ class TestToPaste:
         known = adp.AffineManifold.from_equations([one.text])
         assert set(known.names) == set(table.columns)
         unknown = adp.AffineManifold(np.zeros((0, 3)), names=list(table.columns))
-        with pytest.warns(ForgottenEquationWarning, match="between a,  b and  all"):
+        with pytest.warns(AffineDPWarning, match="between a,  b and  all"):
             adp.verify(unknown, 1.0, check_against=table)
 
     def test_names_do_not_break_out_of_comments(self):

@@ -1,4 +1,3 @@
-import contextlib
 import json
 from decimal import Decimal
 from fractions import Fraction
@@ -13,7 +12,6 @@ import affinedp as adp
 from affinedp.arrays import dense
 from affinedp.errors import (
     AffineDPError,
-    AmbiguousRankError,
     IdentifiableEntriesError,
     InconsistentEquationsError,
 )
@@ -125,8 +123,11 @@ def test_rank_by_gap(convert):
     nearly = dependent.copy()
     nearly[-1] += 1e-8 * rng.normal(size=60)
     # an equation that is nearly dependent counts, or is refused; it is never dropped
-    with contextlib.suppress(AmbiguousRankError):
+    try:
         assert adp.AffineManifold(convert(nearly)).dim == 29
+    except AffineDPError as refusal:
+        if "rank_tolerance" not in str(refusal):
+            raise
     assert adp.AffineManifold(convert(nearly), rank_tolerance=1e-6).dim == 30
     assert adp.AffineManifold(convert(nearly), rank_tolerance=1e-11).dim == 29
 

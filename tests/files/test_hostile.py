@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
-from affinedp.files import data, matrices
+from affinedp.files import data, documents
 from affinedp.files.documents import read_document
 from affinedp.files.problem import read_problem
-from affinedp.files.visible import visible
+from affinedp.files.values import visible
 from affinedp.parts import StorageError, restored
 from affinedp.privacy.least_proof import LeastProof
 from affinedp.strategies.dense import Dense
@@ -210,10 +210,10 @@ def test_matrices_in_csv(tmp_path, monkeypatch):
     problem = tmp_path / "p.toml"
     problem.write_text('D = "D.csv"\n[privacy]\nmu = 1\n')
     table = tmp_path / "D.csv"
-    monkeypatch.setattr(matrices, "MOST_CELLS", 100)
-    monkeypatch.setattr(matrices, "MOST_CELLS_ONE_BY_ONE", 10)
+    monkeypatch.setattr(documents, "MOST_CELLS", 100)
+    monkeypatch.setattr(documents, "MOST_CELLS_ONE_BY_ONE", 10)
     table.write_text("1,2,3\n" * 30)
-    np.testing.assert_array_equal(read_problem(problem).coefficients, [[1, 2, 3]] * 30)
+    np.testing.assert_array_equal(read_problem(problem).manifold.D, [[1, 2, 3]])
     for odd in ("x,2,3", "1,2", "", "1,2,1e-400", "1,2,1e999", "1,2,nan", '1,2,"3"'):
         table.write_text("1,2,3\n" * 20 + f"{odd}\n" + "1,2,3\n" * 5)
         with pytest.raises(AffineDPError, match="only plain numbers are read"):
@@ -236,9 +236,9 @@ numbers = st.one_of(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_reading_at_once_is_reading_one_by_one(rows):
     text = "\n".join(",".join(row) for row in rows)
-    quickly = matrices._read_at_once(text)
+    quickly = documents._read_at_once(text)
     try:
-        slowly = matrices._read_one_by_one(text, "D", None)
+        slowly = documents._read_one_by_one(text, "D", None)
     except AffineDPError:
         assert quickly is None
         return
@@ -291,7 +291,7 @@ def test_letters_of_all_kinds_are_names(tmp_path):
     names = ["Größe", "人口", "می\u200cخواهم", "a\u00a0b", "👩‍👩‍👧", "ε̂"]
     document = {"D": [[1] * len(names)], "names": names, "privacy": {"mu": 1}}
     (tmp_path / "p.json").write_text(json.dumps(document), encoding="utf-8")
-    assert read_problem(tmp_path / "p.json").names == tuple(names)
+    assert read_problem(tmp_path / "p.json").manifold.names == tuple(names)
 
 
 @given(st.text())

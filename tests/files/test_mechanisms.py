@@ -22,7 +22,7 @@ def mechanisms():
     free = adp.FreeSetAdjacency(M, [["a", "b"], ["b", "c"]], mu=[1, 2, 3, 4])
     given = adp.DirectionAdjacency(irrational, [[1.0], [0.0], [1.0]])
     yield "gaussian", adp.design_gaussian(M, epsilon=1, delta=1e-6)
-    yield "laplace", adp.design_laplace(irrational, epsilon=1, starts=1)
+    yield "laplace", adp.design_laplace(irrational, epsilon=1, effort="quick")
     yield "iid", adp.iid_noise(M, law="laplace", epsilon=1, mu=[1, 2, 3, 4])
     yield "blocks", adp.design_gaussian(big, epsilon=1, delta=1e-6)
     yield "free sets", adp.design_gaussian(M, epsilon=1, delta=1e-6, adjacency=free)

@@ -8,7 +8,6 @@ import math
 import os
 from collections.abc import Callable
 from datetime import date
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import affinedp as adp
 from affinedp.errors import AffineDPError, EquationError
-from affinedp.files import documents, matrices
+from affinedp.files import documents
 from affinedp.files.problem import Problem, read_problem
 
 CELLS = 'equations = ["cells_in + cells_out = cells_total"]\n'
@@ -68,25 +68,23 @@ mu = 1.0
 law = "laplace"
 scale = 2.0
 """)
-    assert found.equations is not None
-    assert found.equations.coefficients == ({0: 1, 1: 1, 2: -1},)
-    assert found.names == found.output_names == ("cells_in", "cells_out", "cells_total")
-    assert (found.coefficients, found.offsets, found.query, found.covariance) == (None,) * 4
-    assert (found.mu, found.neighbours, found.public_entries) == (1.0, "circuits", "refuse")
-    assert (found.free_sets, found.directions, found.epsilon, found.delta) == (None,) * 4
+    assert found.manifold.equations() == ("cells_in + cells_out - cells_total = 0",)
+    assert found.manifold.names == found.output_names == ("cells_in", "cells_out", "cells_total")
+    assert found.adjacency.key == adp.CircuitAdjacency(found.manifold, 1.0).key
+    assert (found.query, found.covariance, found.epsilon, found.delta) == (None,) * 4
     assert found.law == "laplace"
     np.testing.assert_array_equal(found.noise_matrix, 2 * np.eye(3))
+    assert found.guarantee().epsilon() == 1.0
 
 
 def test_everything_at_once(read: Read) -> None:
     found = read("""
-D = [[1, -2, 0.0], [0, 1, 1]]
-b = [0, -5]
+D = [[1, -2, 0.0], [0, 0, 0]]
+b = [0, 0]
 names = ["a", "b", "c d"]
-public_entries = "allow"
 [privacy]
 mu = {a = 1, "c d" = 0, b = 0.5}
-free_sets = [["c d"], [0], ["b", 2]]
+free_sets = [["c d", 0], ["b", 2]]
 epsilon = 1
 delta = 1e-6
 [query]
@@ -95,45 +93,48 @@ outputs = ["c d", 0]
 law = "gaussian"
 scale = {"c d" = 3, a = 4}
 """)
-    assert found.equations is None
-    np.testing.assert_array_equal(found.coefficients, [[1, -2, 0], [0, 1, 1]])
-    np.testing.assert_array_equal(found.offsets, [0, -5])
-    np.testing.assert_array_equal(found.mu, [1, 0.5, 0])
-    assert (found.neighbours, found.free_sets) == ("free_sets", ((2,), (0,), (1, 2)))
-    assert (found.epsilon, found.delta, found.public_entries) == (1.0, 1e-6, "allow")
+    M = adp.AffineManifold([[1, -2, 0], [0, 0, 0]], names=["a", "b", "c d"])
+    assert found.manifold.key == M.key
+    assert found.adjacency.key == adp.FreeSetAdjacency(M, [(2, 0), (1, 2)], [1, 0.5, 0]).key
+    assert (found.epsilon, found.delta) == (1.0, 1e-6)
     np.testing.assert_array_equal(found.query, [[0, 0, 1], [1, 0, 0]])
     assert found.output_names == ("c d", "a")
     np.testing.assert_array_equal(found.noise_matrix, [[3, 0], [0, 4]])
+
+
+def test_public_entries(read: Read) -> None:
+    text = "D = [[1, -1, 0], [0, 0, 1]]\nb = [0, -5]\n"
+    refused(read, text + MU, "fixed by the equations")
+    found = read('public_entries = "allow"\n' + text + MU)
+    assert found.manifold.public_entries == ("x3",)
 
 
 def test_json_means_the_same(read: Read) -> None:
     problem = {
         "equations": ["0.1*a = b"],
         "names": ["b", "a"],
-        "privacy": {"mu": [1, 2], "neighbours": "circuits"},
+        "privacy": {"mu": [1, 2], "adjacency": "circuits"},
         "noise": {"law": "gaussian", "covariance": [[2, 1], [1, 2]]},
     }
     found = read(json.dumps(problem), name="problem.json")
-    assert found.equations is not None
-    assert found.equations.coefficients == ({1: Fraction(1, 10), 0: -1},)
-    np.testing.assert_array_equal(found.mu, [1, 2])
+    assert found.manifold.key == adp.AffineManifold.from_equations(["0.1*a = b"], ["b", "a"]).key
+    assert found.adjacency.key == adp.CircuitAdjacency(found.manifold, [1, 2]).key
     np.testing.assert_array_equal(found.covariance, [[2, 1], [1, 2]])
     assert found.noise_matrix is None
 
 
 def test_without_names(read: Read) -> None:
     found = read(MATRIX + "[privacy]\nmu = [1, 2, 3]\n[query]\noutputs = [2, 0]\n")
-    assert found.names is None
     assert found.output_names == ("x3", "x1")
-    np.testing.assert_array_equal(found.offsets, [0])
     assert read(MATRIX + MU).output_names == ("x1", "x2", "x3")
 
 
 def test_directions_are_columns_and_need_no_mu(read: Read) -> None:
     found = read(MATRIX + "[privacy]\ndirections = [[2, 1, 0], [0, 0, 1]]\n")
-    assert found.neighbours == "directions"
-    np.testing.assert_array_equal(found.directions, [[2, 0], [1, 0], [0, 1]])
+    moves = [[2, 0], [1, 0], [0, 1]]
+    assert found.adjacency.key == adp.DirectionAdjacency(found.manifold, moves).key
     refused(read, MATRIX + MU + "directions = [[2, 1, 0]]\n", "already scaled", "mu")
+    refused(read, MATRIX + "[privacy]\ndirections = [[2, 2, 0]]\n", "equations")
 
 
 def test_matrix_query_and_noise(read: Read) -> None:
@@ -145,28 +146,26 @@ def test_matrix_query_and_noise(read: Read) -> None:
 
 
 def test_equations_may_be_none_when_names_are_given(read: Read) -> None:
-    found = read('equations = []\nnames = ["a", "b"]\n' + MU)
-    assert found.equations is not None
-    assert found.equations.coefficients == ()
+    assert read('equations = []\nnames = ["a", "b"]\n' + MU).manifold.dim == 2
     refused(read, "equations = []\n" + MU, "no entry")
 
 
 def test_arrays_cannot_be_changed(read: Read) -> None:
-    found = read(MATRIX + "[privacy]\nmu = [1, 1, 1]\n[query]\noutputs = [0]\n")
-    for array in (found.coefficients, found.offsets, found.mu, found.query):
+    text = MATRIX + MU + "[query]\noutputs = [0]\n[noise]\nlaw = 'laplace'\nscale = 1\n"
+    found = read(text)
+    for array in (found.manifold.D, found.manifold.b, found.query, found.noise_matrix):
         assert isinstance(array, np.ndarray)
-        assert array.dtype == np.float64
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1.0
 
 
 def test_letters_in_two_encodings_match(read: Read) -> None:
     found = read('equations = ["caf\u00e9 = b"]\n[privacy]\nmu = {b = 1, "cafe\u0301" = 2}\n')
-    np.testing.assert_array_equal(found.mu, [2, 1])
+    assert found.adjacency.key == adp.CircuitAdjacency(found.manifold, [2, 1]).key
 
 
 def test_byte_order_mark(read: Read) -> None:
-    assert read(b"\xef\xbb\xbf" + (CELLS + MU).encode()).mu == 1.0
+    assert read(b"\xef\xbb\xbf" + (CELLS + MU).encode()).manifold.n == 3
 
 
 # CSV files.
@@ -175,20 +174,20 @@ def test_byte_order_mark(read: Read) -> None:
 def test_csv_next_to_the_problem(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir("/")
     found = read('D = "D.csv"\n' + MU, D_csv="1, -2 ,0\r\n0,1e0,+.5\r\n\r\n")
-    np.testing.assert_array_equal(found.coefficients, [[1, -2, 0], [0, 1, 0.5]])
-    assert found.names is None
+    np.testing.assert_array_equal(found.manifold.D, [[1, -2, 0], [0, 1, 0.5]])
+    assert found.manifold.names == ("x1", "x2", "x3")
 
 
 def test_csv_header_gives_names(read: Read) -> None:
     found = read('D = "D.csv"\n' + MU, D_csv='a,"b, old",c\n1,-2,0\n')
-    assert found.names == ("a", "b, old", "c")
+    assert found.manifold.names == ("a", "b, old", "c")
 
 
 def test_csv_header_orders_columns(read: Read) -> None:
     names = 'names = ["2020", "2021", "2019"]\n'  # a header that looks like numbers
     text = 'D = "D.csv"\n' + names + MU + '[query]\nmatrix = "F.csv"\n'
     found = read(text, D_csv="2019,2020,2021\n19,20,21\n", F_csv="2021,2020,2019\n21,20,19\n")
-    np.testing.assert_array_equal(found.coefficients, [[20, 21, 19]])
+    np.testing.assert_array_equal(found.manifold.D, [[20, 21, 19]])
     np.testing.assert_array_equal(found.query, [[20, 21, 19]])
 
 
@@ -201,7 +200,7 @@ def test_csv_header_orders_rows_and_columns_of_a_covariance(read: Read) -> None:
 def test_csv_directions(read: Read) -> None:
     text = 'equations = ["a = 2 b"]\n[privacy]\ndirections = "V.csv"\n'
     found = read(text, V_csv="b,a\n1,2\n")
-    np.testing.assert_array_equal(found.directions, [[2], [1]])
+    assert found.adjacency.key == adp.DirectionAdjacency(found.manifold, [[2], [1]]).key
 
 
 @pytest.mark.parametrize(
@@ -317,9 +316,9 @@ def test_refusals(read: Read, text: str, words: list[str]) -> None:
         ("mu = 1\nepsilon = -1", ["epsilon", "at least 0"]),
         ("mu = 1\ndelta = 1", ["delta", "less than 1"]),
         ("mu = 1\ndelta = -1e-9", ["delta", "at least 0"]),
-        ("mu = 1\nneighbours = 'all'", ["neighbours", "'circuits'", "'all'"]),
-        ("mu = 1\nneighbours = 'free_sets'", ["free_sets"]),
-        ("mu = 1\nneighbours = 'circuits'\nfree_sets = [[0]]", ["neither"]),
+        ("mu = 1\nadjacency = 'all'", ["adjacency", "'circuits'", "'all'"]),
+        ("mu = 1\nadjacency = 'free_sets'", ["free_sets"]),
+        ("mu = 1\nadjacency = 'circuits'\nfree_sets = [[0]]", ["neither"]),
         ("free_sets = [[0]]\ndirections = [[1, 0, 1]]", ["free_sets only"]),
         ("mu = 1\nfree_sets = []", ["free_sets", "empty"]),
         ("mu = 1\nfree_sets = [[0], []]", ["set 2", "empty"]),
@@ -417,7 +416,7 @@ def test_files_that_are_no_problem(tmp_path: Path) -> None:
 
 
 def test_sizes_are_limited(read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(matrices, "MOST_NUMBERS", 8)
+    monkeypatch.setattr(documents, "MOST_NUMBERS", 8)
     noise = '[noise]\nlaw = "laplace"\nscale = 1\n'
     refused(read, CELLS + MU + noise, "3×3", "too large")
     refused(read, CELLS + MU + "[query]\noutputs = [0, 1, 2]\n", "3×3", "too large")
@@ -438,16 +437,13 @@ def read_or_refuse(path: Path) -> bool:
         found = read_problem(path)
     except AffineDPError:
         return False
-    count = len(found.names) if found.names is not None else found.coefficients.shape[1]
-    outputs = count if found.query is None else len(found.query)
+    outputs = found.manifold.n if found.query is None else len(found.query)
     assert len(found.output_names) == outputs
-    for array in (found.coefficients, found.offsets, found.query, found.directions, found.mu):
+    assert found.adjacency.manifold is found.manifold
+    for array in (found.manifold.D, found.manifold.b, found.query, found.noise_matrix):
         assert array is None or np.isfinite(array).all()
-    assert np.all(np.asarray(found.mu) >= 0)
-    assert np.size(found.mu) in (1, count)
     assert found.noise_matrix is None or len(found.noise_matrix) == outputs
     assert found.covariance is None or found.covariance.shape == (outputs, outputs)
-    assert found.directions is None or len(found.directions) == count
     assert (found.law is None) == (found.noise_matrix is None and found.covariance is None)
     return True
 
@@ -500,13 +496,13 @@ def tables(**values: st.SearchStrategy[Any]) -> st.SearchStrategy[dict[str, Any]
 entries = (
     tables(equations=st.just(["a = 2 b"]))
     | tables(equations=st.just(["a = 2 b", "0 = 0"]), names=st.just(["b", "a"]))
-    | tables(D=st.lists(pairs, min_size=1, max_size=2), names=st.just(["a", "b"]))
+    | tables(D=st.just([[1.0, -2.0]]), names=st.just(["a", "b"]))
     | tables(D=st.just("D.csv"), b=pairs.map(lambda pair: pair[:1]))
 )
 sections = {
     "privacy": tables(mu=sizes, epsilon=good_numbers, delta=st.floats(0, 0.9))
     | tables(mu=sizes, free_sets=st.lists(sets, min_size=1, max_size=2))
-    | tables(directions=st.lists(pairs, min_size=1, max_size=3)),
+    | tables(directions=st.just("V.csv")),
     "query": st.just({})
     | tables(outputs=st.permutations(["a", "b"]))
     | tables(matrix=st.lists(pairs, min_size=2, max_size=2)),
@@ -524,7 +520,8 @@ good_documents = st.builds(dict.__or__, entries, tables(**sections))
 def test_good_structures_and_damaged_ones(
     tmp_path: Path, document: dict[str, Any], data: st.DataObject
 ) -> None:
-    (tmp_path / "D.csv").write_text("b,a\n1,2\n")
+    (tmp_path / "D.csv").write_text("b,a\n-2,1\n")
+    (tmp_path / "V.csv").write_text("a,b\n2,1\n")
     paths = [tmp_path / "any.json", tmp_path / "any.toml"]
     paths[0].write_text(json.dumps(document))
     paths[1].write_text(toml(document))

@@ -11,7 +11,7 @@ from flow_oracles import circuits_by_brute_force, null_space, same_space, scaled
 
 import affinedp as adp
 from affinedp import flows
-from affinedp.domains.network import recognise_network
+from affinedp.domains.component import recognise_network
 from affinedp.errors import AffineDPError, IdentifiableEntriesError
 
 pp = pytest.importorskip("pandapower", reason="needs the extra [flows]")
@@ -352,7 +352,7 @@ def test_refusals():
     net = small_net()
     pp.create_load(net, 3, p_mw=1.0)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("affinedp.flows.dc_model.INJECTING", ("ext_grid", "gen"))
+        patch.setattr("affinedp.flows.power.INJECTING", ("ext_grid", "gen"))
         with pytest.raises(AffineDPError, match="power at bus 1, bus 2, bus 3 and bus 4"):
             flows.from_pandapower(net)
     net = small_net()

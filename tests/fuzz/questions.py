@@ -13,7 +13,7 @@ from fractions import Fraction
 import numpy as np
 from scipy import stats
 
-from affinedp.audit.distinguish import distinguish
+from affinedp.audit.attacks import distinguish
 from affinedp.errors import AffineDPError
 from fuzz.noise import always, no_noise, only, steered
 

@@ -152,7 +152,7 @@ class Problem:
         if self.design == "least":
             if self.law == "gaussian":
                 return adp.design_gaussian(self.manifold, **promise)
-            return adp.design_laplace(self.manifold, starts=1, **promise)
+            return adp.design_laplace(self.manifold, effort="quick", **promise)
         return self._with_given_noise()
 
     def _with_given_noise(self):

@@ -144,7 +144,7 @@ def _finished(draw, words, columns, labels, index, known, entries, count, basic)
     mu = _mu(draw)
     words["mu"] = mu
     choices = ["circuits", "swaps"] if basic is None else ["circuits", "person"]
-    words["neighbours"] = neighbours = draw(st.sampled_from(choices))
+    words["adjacency"] = neighbours = draw(st.sampled_from(choices))
     reach = Fraction(mu)
     bases = list(known.bases())
     if neighbours == "circuits":

@@ -11,7 +11,7 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from affinedp.consensus.agent import Agent
-from affinedp.consensus.agent_noise import AgentNoise
+from affinedp.consensus.one_draw import AgentNoise
 from fuzz.effort import QUICK, alarm, examples, only_long
 from fuzz.exact import is_double
 from fuzz.noise import seeded

@@ -13,8 +13,8 @@ from hypothesis import event, given
 from hypothesis import strategies as st
 
 from affinedp.control import Gateway, design_output_noise
-from affinedp.control.gateway.sending import Sending, Walk
-from affinedp.control.sensors.sensor import Sensor, sensor_of
+from affinedp.control.gateway_path import Sending, Walk
+from affinedp.control.sensors import Sensor, sensor_of
 from fuzz.effort import QUICK, alarm, examples, only_long
 from fuzz.exact import is_double
 from fuzz.noise import seeded

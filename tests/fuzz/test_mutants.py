@@ -13,8 +13,7 @@ import pytest
 from affinedp.arrays import dense
 from affinedp.laws.sampler import draw_integers
 from affinedp.release import publish as publish_module
-from affinedp.strategies.dense_plan import DensePlan
-from affinedp.strategies.rounded_plan import RoundedPlan
+from affinedp.strategies.rounded_plan import DensePlan, RoundedPlan
 from fuzz.cases import by_statistics, exactly
 from fuzz.doors import frame, release
 from fuzz.exact import Equations, Move, is_double

@@ -10,11 +10,10 @@ from scipy import stats
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
-from affinedp.laws.base import Law
+from affinedp.laws.base import LAWS, Law, law_named
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.laplace import Geometric, Laplace
-from affinedp.laws.named import LAWS, law_named
 from affinedp.laws.staircase import Staircase
 from affinedp.parts import restored
 

@@ -10,8 +10,7 @@ from scipy import integrate, stats
 
 import affinedp as adp
 from affinedp.laws.curves import ComposedCurve
-from affinedp.laws.loss_sums import loss_sum
-from affinedp.laws.pure_curves import ThreeAtoms
+from affinedp.laws.pure_curves import ThreeAtoms, loss_sum
 
 mp = mpmath.mp.clone()
 mp.dps = 60

@@ -14,10 +14,9 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.rational import adjugate
 from affinedp.laws import hull as hulls
 from affinedp.laws import one_sum
-from affinedp.laws.cones import LatticeCones
 from affinedp.laws.hull import TooLargeBodyError, symmetric_hull
 from affinedp.laws.knorm import KNorm
-from affinedp.laws.polytope import Polytope
+from affinedp.laws.polytope import LatticeCones, Polytope
 
 
 def exchanges(n):

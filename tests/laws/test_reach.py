@@ -10,10 +10,12 @@ from scipy import stats
 
 import affinedp as adp
 from affinedp.laws.reach_sums import Steps, sum_reach
+from affinedp.laws.staircase import real_variance
 
 GEOMETRIC = Steps(1.0, 1.0, 1.0, True)
 STAIRS = Steps(4.0, 2.0, 0.8, True)
 REAL = Steps(1.0, 0.4, 1.0, False)
+REAL_VARIANCE = real_variance(1.0, 0.4, 1.0)
 
 
 def law(steps, far=80):
@@ -105,10 +107,13 @@ def test_coefficients_in_no_proportion():
     assert math.fsum(p for s, p in sums if s <= t * 0.99) < 0.95
 
 
-def test_what_is_too_much_is_left_to_others():
-    assert sum_reach({(Steps(1.0, 1.0, 1e-9, True), 1.0): 2}, 0.05) is not None  # on a grid
-    many = {(Steps(1.0, 0.4, 1.0, False), 1.0 + 0.01 * i): 1 for i in range(200)}
-    assert sum_reach(many, 0.05) is None
+def test_sums_too_large_for_a_lattice():
+    wide = sum_reach({(Steps(1.0, 1.0, 1e-9, True), 1.0): 2}, 0.05) * 1e-9
+    outside = (1 + wide / 2) * math.exp(-wide)  # of two Laplace numbers
+    assert 0.0495 < outside <= 0.05
+    many = {(REAL, 1.0 + 0.01 * i): 1 for i in range(200)}
+    deviation = math.sqrt(REAL_VARIANCE * sum(c * c for _, c in many))
+    assert 1.955 < sum_reach(many, 0.05) / deviation < 1.99  # nearly normal
 
 
 def exact_outside(steps, t, far):

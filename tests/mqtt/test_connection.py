@@ -10,7 +10,7 @@ import pytest
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.mqtt import connection as mqtt
 from affinedp.mqtt.broker import Broker, password_from
-from affinedp.mqtt.connection import BrokerError, Connection, Message
+from affinedp.mqtt.connection import Connection, Message
 from brokers import KINDS, PATIENCE, Mosquitto, certificates, free_port, private_broker, until
 
 pytest.importorskip("paho.mqtt.client")
@@ -43,8 +43,8 @@ def test_addresses(text, host, port):
 
 
 NO_ADDRESSES = (
-    ": a: :1883 a:b a:-1 a:1883x a:0 a:65536 a:99999999999 a:१२३ mqtt://a:1 a/b "
-    "[::1 [::1]1883 [::1]: [a]:1 [] \0:1"
+    ": a: :1883 a:b a:-1 a:1883x a:0 a:65536 a:99999999999 a:१२३ http://a:1 a/b "
+    "mqtts://u:password@a:1 a@b@c [::1 [::1]1883 [::1]: [a]:1 [] \0:1"
 )
 
 
@@ -170,7 +170,7 @@ def test_an_error_in_the_network_thread_reaches_the_caller(broker):
         connection._inbox = None  # breaks the thread when a message comes
         connection.publish("a", b"")
         until(lambda: not connection._thread.is_alive())
-        with pytest.raises(BrokerError, match="broke down: AttributeError"):
+        with pytest.raises(AffineDPError, match="broke down: AttributeError"):
             connection.publish("a", b"")
 
 
@@ -178,7 +178,7 @@ def test_an_error_in_the_network_thread_reaches_the_caller(broker):
 
 
 def refused(broker, topics=(), timeout=10.0):
-    with pytest.raises(BrokerError) as refusal, Connection(broker, topics, timeout=timeout):
+    with pytest.raises(AffineDPError) as refusal, Connection(broker, topics, timeout=timeout):
         pass
     return str(refusal.value)
 
@@ -229,7 +229,7 @@ def test_subscription_is_denied(broker):
 
     connection = Connection(Broker.parse(broker.address), ["a", "b"])
     codes = [ReasonCode(PacketTypes.SUBACK, name) for name in ("Granted QoS 1", "Not authorized")]
-    with pytest.raises(BrokerError, match="refuses the subscription to 'b': Not authorized"):
+    with pytest.raises(AffineDPError, match="refuses the subscription to 'b': Not authorized"):
         connection._on_subscribe(connection._client, None, 1, codes, None)
 
 

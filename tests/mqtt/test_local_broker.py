@@ -14,7 +14,7 @@ import pytest
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.broker import Broker
 from affinedp.mqtt.claim import Claim
-from affinedp.mqtt.connection import BrokerError, Connection, Will, is_older
+from affinedp.mqtt.connection import Connection, Will, is_older
 from affinedp.mqtt.local_broker import local_broker
 from affinedp.mqtt.process import Place
 from brokers import KINDS, PATIENCE, processes_about, program, until
@@ -160,7 +160,7 @@ def test_without_any(monkeypatch, tmp_path):
     for kind in (None, *KINDS):
         with (
             pytest.raises(
-                BrokerError, match=r"pip install .*\[broker\].*mosquitto.*--broker host:port"
+                AffineDPError, match=r"pip install .*\[broker\].*mosquitto.*--broker host:port"
             ),
             local_broker(tmp_path, kind),
         ):
@@ -173,17 +173,20 @@ def test_a_broker_that_does_not_start(monkeypatch, tmp_path):
     false.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
     with (
-        pytest.raises(BrokerError, match="does not start: no such luck"),
+        pytest.raises(AffineDPError, match="does not start: no such luck"),
         local_broker(tmp_path, "mosquitto"),
     ):
         pass
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with (
-            pytest.raises(BrokerError, match="does not start: no broker at port .*: .*in use"),
-            local_broker(tmp_path, "embedded", port=port),
-        ):
-            pass
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_port_that_is_taken(tmp_path, kind):
+    with (
+        socket.create_server(("127.0.0.1", 0)) as taken,
+        pytest.raises(AffineDPError, match="no broker can be at port .*in use"),
+        local_broker(tmp_path, kind, port=taken.getsockname()[1]),
+    ):
+        pass
 
 
 def test_a_broker_that_comes_to_speak_less(tmp_path):

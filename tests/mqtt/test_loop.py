@@ -11,9 +11,8 @@ import pytest
 from affinedp.control import ClosedLoop, Gateway, design_output_noise
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.broker import Broker
-from affinedp.mqtt.cloud_process import run_cloud
+from affinedp.mqtt.cloud_process import Controller, run_cloud
 from affinedp.mqtt.connection import Connection
-from affinedp.mqtt.controller import Controller
 from affinedp.mqtt.gateway_process import run_gateway
 from affinedp.mqtt.listening import eavesdrop
 from affinedp.mqtt.plant_process import PlantModel, run_plant

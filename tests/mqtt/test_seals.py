@@ -8,14 +8,13 @@ from contextlib import ExitStack
 import pytest
 
 from affinedp.consensus.agent import Agent
-from affinedp.consensus.agent_noise import AgentNoise
 from affinedp.consensus.keys import Keys, write_keys
 from affinedp.consensus.message import AgentMessage, next_message
+from affinedp.consensus.one_draw import AgentNoise
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.agent_messages import Seals, encode
 from affinedp.mqtt.agent_process import Meeting, run_agent
 from affinedp.mqtt.connection import Connection
-from affinedp.mqtt.messages import MessageError
 from brokers import PATIENCE, until
 
 NOISE = AgentNoise(sigma=2.5)
@@ -90,19 +89,15 @@ def change(payload, **more):
 def test_forgeries(keys, more):
     one, two = Seals(keys["1"], "p"), Seals(keys["2"], "p")
     sealed = one.seal(message())
-    with pytest.raises(MessageError, match="key"):
-        two.open(change(sealed, **more), "1", "2")
+    assert two.open(change(sealed, **more), "1", "2") is None
 
 
 def test_seals_of_another_link_place_or_direction(keys):
     one, two, three = (Seals(keys[name], "p") for name in "123")
-    with pytest.raises(MessageError, match="not sealed with the key"):
-        two.open(three.seal(message("3", "2")).replace(b'"3"', b'"1"'), "1", "2")
-    with pytest.raises(MessageError, match="no key"):
-        two.open(one.seal(message()).replace(b'"1"', b'"9"'), "9", "2")
-    with pytest.raises(MessageError, match="key"):
-        Seals(keys["2"], "elsewhere").open(one.seal(message()), "1", "2")
-    with pytest.raises(MessageError):
+    assert two.open(three.seal(message("3", "2")).replace(b'"3"', b'"1"'), "1", "2") is None
+    assert two.open(one.seal(message()).replace(b'"1"', b'"9"'), "9", "2") is None
+    assert Seals(keys["2"], "elsewhere").open(one.seal(message()), "1", "2") is None
+    with pytest.raises(AffineDPError):
         two.open(one.seal(message()), "2", "1")
 
 
@@ -113,7 +108,7 @@ def test_seals_of_another_link_place_or_direction(keys):
      b'{"message":{},"session":"a","for":2,"tag":"b"}'],
 )  # fmt: skip
 def test_what_is_not_sealed(keys, payload):
-    with pytest.raises(MessageError):
+    with pytest.raises(AffineDPError):
         Seals(keys["2"], "p").open(payload, "1", "2")
 
 
@@ -135,7 +130,7 @@ def test_keys(keys, tmp_path):
         file.write_text(text)
         with pytest.raises(AffineDPError, match="line [12] of the key file"):
             Keys.read(file)
-    with pytest.raises(AffineDPError, match="cannot be read"):
+    with pytest.raises(AffineDPError, match="does not exist"):
         Keys.read(tmp_path / "absent")
 
 

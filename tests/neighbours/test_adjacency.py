@@ -10,7 +10,7 @@ import pytest
 import affinedp as adp
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Columns
-from affinedp.neighbours.choose import adjacency_of
+from affinedp.neighbours.circuit_adjacency import adjacency_of
 from affinedp.neighbours.joint import JointAdjacency
 from affinedp.neighbours.norms import ExactMatrix
 from affinedp.neighbours.whole import Whole
@@ -258,3 +258,22 @@ def test_a_promise_is_about_the_moves_that_a_subclass_lists(law):
         for kind in (adp.CircuitAdjacency, Longer)
     )
     assert ten == pytest.approx(10 * one)
+
+
+def test_distances_by_name():
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    named = adp.CircuitAdjacency(M, {"a": 2.0, "c": 0.5})
+    assert named.key == adp.CircuitAdjacency(M, [2.0, 0.0, 0.5]).key
+    with pytest.raises(AffineDPError, match="mu names 'd'"):
+        adp.CircuitAdjacency(M, {"d": 1.0})
+
+
+def test_words_of_free_sets_name_their_entries():
+    M = adp.AffineManifold.from_equations(["a + b + c = total"])
+    one, two = ["a", "b", "c"], ["a", "b", "total"]
+    how = "moves alone, by at most μ = 1, and the rest follows"
+    assert adp.FreeSetAdjacency(M, [one]).words == f"one of a, b and c {how}"
+    several = adp.FreeSetAdjacency(M, [one, two]).words
+    assert several == f"one of a free set (a, b and c; a, b and total) {how}"
+    many = adp.AffineManifold([[1] * 40])
+    assert "x6 and 33 more" in adp.FreeSetAdjacency(many, [range(39)]).words

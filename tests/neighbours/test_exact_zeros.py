@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affinedp as adp
-from affinedp.domains.network import network_of
+from affinedp.domains.component import network_of
 from affinedp.errors import AffineDPError
 from oracles import exact_directions
 

@@ -9,10 +9,15 @@ from numpy.testing import assert_allclose
 
 from affinedp.errors import AffineDPError
 from affinedp.paper import consensus as module
-from affinedp.paper.consensus import claims, figures
-from affinedp.paper.consensus_figures import draw_all
-from affinedp.paper.large_network import converging
-from affinedp.paper.ten_agents import LINKS, VALUES, experiments, ten_agents
+from affinedp.paper.consensus import (
+    LINKS,
+    VALUES,
+    claims,
+    converging,
+    experiments,
+    ten_agents,
+)
+from affinedp.paper.consensus_figures import draw_all, figures
 
 
 @pytest.fixture(scope="module")
@@ -108,7 +113,7 @@ def test_every_claim_is_a_row(by_name):
 @pytest.mark.slow
 def test_figures(tmp_path, monkeypatch):
     monkeypatch.setattr("affinedp.paper.drawing.RESOLUTION", 40)
-    monkeypatch.setattr("affinedp.paper.large_network.SNAPSHOTS", (0, 1, 2, 5, 20))
+    monkeypatch.setattr("affinedp.paper.consensus.SNAPSHOTS", (0, 1, 2, 5, 20))
     written = figures(tmp_path / "new", runs=20, agents=400)
     names = {"figure_4", "figure_5", "figure_6", "figure_7", "readouts", "large"}
     assert {path.name for path in written} == {
@@ -118,7 +123,7 @@ def test_figures(tmp_path, monkeypatch):
 
 
 def test_figures_that_cannot_be_written(tmp_path, monkeypatch):
-    monkeypatch.setattr("affinedp.paper.large_network.SNAPSHOTS", (0, 1))
+    monkeypatch.setattr("affinedp.paper.consensus.SNAPSHOTS", (0, 1))
     (tmp_path / "file").touch()
     large = converging(200)
     with pytest.raises(AffineDPError, match="cannot be written"):

@@ -7,12 +7,11 @@ import pytest
 from numpy.testing import assert_allclose
 from scipy.stats import norm
 
-from affinedp.control.stationary.output_noise import design_output_noise
+from affinedp.control.output_noise import design_output_noise
 from affinedp.errors import AffineDPError
-from affinedp.paper import vehicle
+from affinedp.paper import control as vehicle
 from affinedp.paper.control import claims as all_claims
-from affinedp.paper.control import figures
-from affinedp.paper.control_figures import draw_all
+from affinedp.paper.control_figures import draw_all, figures
 
 
 @pytest.fixture(scope="module")

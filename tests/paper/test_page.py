@@ -25,6 +25,7 @@ STATEMENTS = [
     *(f"Figure {i}" for i in range(1, 8)),
     *(f"Experiment {i}" for i in (1, 2)),
     "The rank condition",
+    "nonlinear queries",
     "Sequential composition",
     "Parallel composition",
     "κ(ε, s) and its inverse",

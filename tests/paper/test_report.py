@@ -5,9 +5,7 @@ import re
 import pytest
 
 from affinedp.cli.app import main
-from affinedp.paper.captions import CAPTIONS
-from affinedp.paper.claims import Claim, Reproduced, counted
-from affinedp.paper.page import page
+from affinedp.paper.report import CAPTIONS, Claim, Reproduced, counted, page
 
 PNG = b"\x89PNG\r\n\x1a\n"
 

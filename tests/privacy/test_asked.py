@@ -10,7 +10,7 @@ from affinedp.designs.margins import design_margins
 from affinedp.designs.tree import design_tree
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import GaussianCurve
-from affinedp.privacy.asked import Asked
+from affinedp.privacy.guarantee import Asked
 
 EQUATIONS = ["a + b = c"]
 ROOM = ([[0.9]], [[1.0]])
@@ -36,7 +36,7 @@ def first_row(mechanism):
         lambda M: design_tree([-1, 0, 0], epsilon=1, delta=0.01),
         lambda M: design_margins([3, 2], "<=1", epsilon=1, delta=0.01),
         lambda M: design_output_noise(ROOM, 10, 1, 0.01),
-        lambda M: design_output_noise(ROOM, 10, 1, 0.01, neighbours="forward"),
+        lambda M: design_output_noise(ROOM, 10, 1, 0.01, adjacency="forward"),
     ],
 )
 def test_every_design_says_first_what_was_asked_for(make, manifold):
@@ -109,7 +109,7 @@ def test_files_remember_and_are_not_trusted(manifold, tmp_path):
 def test_files_of_control_remember_it(tmp_path):
     file = tmp_path / "m.json"
     for neighbours in ("initial", "forward"):
-        design_output_noise(ROOM, 10, 1, 0.01, neighbours=neighbours).save(file)
+        design_output_noise(ROOM, 10, 1, 0.01, adjacency=neighbours).save(file)
         assert adp.Mechanism.load(file).guarantee.asked == Asked(1.0, 0.01)
         saved_with(file, lambda d: d["saved"]["design"]["asked"].update(delta=0.001))
         with pytest.raises(AffineDPError, match="does not keep ε = 1 at δ = 0.001"):

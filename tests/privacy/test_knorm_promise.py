@@ -13,10 +13,9 @@ import affinedp as adp
 from affinedp.arrays import dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
-from affinedp.laws.cones import LatticeCones
 from affinedp.laws.curves import ComposedCurve, LaplaceCurve
 from affinedp.laws.knorm import KNorm
-from affinedp.laws.polytope import Polytope
+from affinedp.laws.polytope import LatticeCones, Polytope
 from affinedp.laws.pure_curves import (
     RANDOMISED_RESPONSE,
     LatticeCurve,
@@ -26,8 +25,8 @@ from affinedp.laws.pure_curves import (
     lattice_delta,
     pair_of,
 )
-from affinedp.neighbours.exact_moves import whole_steps
-from affinedp.strategies.coordinates import Coordinates
+from affinedp.neighbours.whole import whole_steps
+from affinedp.strategies.largest_gauge import Coordinates
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 HEXAGON = [[1.0, 0, 1], [0, 1, -1], [1, 1, 0]]
@@ -250,7 +249,7 @@ def test_compositions_are_those_of_their_atoms():
 
 def test_whole_and_real_promises_do_not_mix():
     whole = adp.design_knorm(SUM, epsilon=1.0, integers=True).guarantee
-    real = adp.design_knorm(SUM, epsilon=1.0, starts=0).guarantee
+    real = adp.design_knorm(SUM, epsilon=1.0, effort="quick").guarantee
     with pytest.raises(adp.AffineDPError, match="different neighbours"):
         adp.compose([whole, real])
     assert adp.compose([whole, whole]).epsilon() == pytest.approx(2.0)
@@ -318,10 +317,13 @@ def test_ill_conditioned_moves_and_coordinates_are_covered(power, nearly, monkey
     monkeypatch.setattr(
         "affinedp.laws.bodies.Polytope", lambda v: (grids.append(v), Polytope(v))[1]
     )
+    monkeypatch.setattr("affinedp.designs.pure._laplace", lambda *_: iter(()))
     moves, checked = _exact_moves(rows, sets, F(1)), 0
     for query in (None, turned):
         with contextlib.suppress(AffineDPError):  # what is refused is not wrong
-            mechanism = adp.design_knorm(M, epsilon=1.0, adjacency=adjacency, starts=0, query=query)
+            mechanism = adp.design_knorm(
+                M, epsilon=1.0, adjacency=adjacency, effort="quick", query=query
+            )
             coordinates = Coordinates.of(
                 mechanism.dense.query, mechanism.dense.basis, mechanism.noise
             )

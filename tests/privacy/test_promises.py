@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sparse
 
 import affinedp as adp
-from affinedp.errors import AffineDPError, AmbiguousRankError, DifferentNeighboursError
+from affinedp.errors import AffineDPError
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 
 ORDINARY = adp.AffineManifold(np.zeros((0, 2)))
@@ -43,7 +43,7 @@ def test_hidden_near_dependence_of_exact_columns():
 @pytest.mark.parametrize("convert", [np.asarray, sparse.csr_array])
 def test_small_equations_are_not_dropped(convert):
     D = np.array([[np.pi, 1, 1, 1], [np.pi, 1 + 1e-11, 1 + 2e-10, 1 - 1e-10]])
-    with pytest.raises(AmbiguousRankError):
+    with pytest.raises(AffineDPError, match="neither clearly dependent"):
         adp.AffineManifold(convert(D))
 
 
@@ -107,7 +107,7 @@ def test_renyi_is_monotone_near_one():
 def test_keys_tell_manifolds_apart():
     one = adp.AffineManifold(np.zeros((0, 2)), names=["x", "y\n0:1;1:1"])
     two = adp.AffineManifold([[1, 1]], names=["x", "y"])
-    with pytest.raises(DifferentNeighboursError):
+    with pytest.raises(AffineDPError, match="different neighbours"):
         adp.compose([adp.verify(one, 1.0), adp.verify(two, 1.0)])
     close = [
         adp.AffineManifold.from_equations(["a+b+c=0", f"a+1.00000000000{i}*b+2*c=0"]).key

@@ -12,11 +12,10 @@ import affinedp as adp
 from affinedp.audit import audit, low_bits_attack
 from affinedp.exact.numbers import meaning
 from affinedp.laws import bodies as bodies_room
-from affinedp.laws.cones import LatticeCones
-from affinedp.laws.polytope import Polytope
+from affinedp.laws.polytope import LatticeCones, Polytope
 from affinedp.laws.sampler.cone import ConeNoise
 from affinedp.release import publish as publishing
-from affinedp.strategies import grids
+from affinedp.strategies import exact_plan
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])
 
@@ -31,11 +30,11 @@ def directed(moves, **options):
     manifold = adp.AffineManifold(np.zeros((0, len(moves[0]))))
     columns = np.array(moves, dtype=float).T
     neighbours = adp.DirectionAdjacency(manifold, columns)
-    return adp.design_knorm(manifold, adjacency=neighbours, epsilon=1.0, starts=0, **options)
+    return adp.design_knorm(manifold, adjacency=neighbours, epsilon=1.0, effort="quick", **options)
 
 
 def test_releases_have_the_stated_error_and_obey_the_equation():
-    for mechanism in (adp.design_knorm(SUM, epsilon=1.0, starts=0), weighted()):
+    for mechanism in (adp.design_knorm(SUM, epsilon=1.0, effort="quick"), weighted()):
         data = np.tile([30.5, 70.25, 100.75], (4000, 1))
         noise = mechanism.release(data) - data
         np.testing.assert_allclose(noise[:, 0] + noise[:, 1], noise[:, 2], atol=1e-9)
@@ -49,7 +48,7 @@ def test_rounded_neighbours_stay_within_epsilon(bits, monkeypatch):
     """The charge covers two roundings: on every grid, in rational arithmetic."""
     monkeypatch.setattr(bodies_room, "GRID_BITS", bits)
     monkeypatch.setattr(bodies_room, "SPLIT", 1)
-    monkeypatch.setattr(grids, "NOTICED", F(100))
+    monkeypatch.setattr(exact_plan, "NOTICED", F(100))
     seen = {}
     monkeypatch.setattr(ConeNoise, "__init__", lambda self, cones, rate: seen.update(rate=rate))
     bodies = []
@@ -77,7 +76,7 @@ def test_the_law_on_the_grid_keeps_the_ratio(monkeypatch):
     """P(z)/P(z+n) ≤ e^ε for every z of a box and every rounded move n, exactly."""
     monkeypatch.setattr(bodies_room, "GRID_BITS", 1)
     monkeypatch.setattr(bodies_room, "SPLIT", 1)
-    monkeypatch.setattr(grids, "NOTICED", F(100))
+    monkeypatch.setattr(exact_plan, "NOTICED", F(100))
     bodies = []
     monkeypatch.setattr(
         bodies_room, "LatticeCones", lambda b: (bodies.append(b), LatticeCones(b))[1]
@@ -154,7 +153,10 @@ def test_whole_data_is_checked():
 
 @pytest.mark.parametrize("integers", [False, True])
 def test_files_keep_everything(integers, tmp_path):
-    for mechanism in (weighted(integers=integers), adp.design_knorm(SUM, epsilon=0.3, starts=0)):
+    for mechanism in (
+        weighted(integers=integers),
+        adp.design_knorm(SUM, epsilon=0.3, effort="quick"),
+    ):
         mechanism.save(tmp_path / "m.json")
         again = adp.Mechanism.load(tmp_path / "m.json")
         assert again.guarantee.epsilon() == mechanism.guarantee.epsilon()
@@ -223,7 +225,7 @@ def test_reports_and_figures_are_made():
     assert "K-norm noise on integers" in text
     assert "every release obeys 1 equation" in text
     assert len(mechanism.plot().axes) >= 3
-    assert "every release obeys" in str(adp.design_knorm(SUM, epsilon=1.0, starts=0).report())
+    assert "every release obeys" in str(adp.design_knorm(SUM, epsilon=1.0, effort="quick").report())
 
 
 def test_what_neighbours_share_is_published_as_it_is():
@@ -249,7 +251,7 @@ def test_flat_bodies_are_released_or_refused():
 
 
 def test_bound_that_is_too_large_is_named():
-    m = adp.design_knorm(SUM, epsilon=1.0, starts=0)
+    m = adp.design_knorm(SUM, epsilon=1.0, effort="quick")
     assert m.release([1.0, 2.0, 3.0], bound=1e6).shape == (3,)
     with pytest.raises(adp.AffineDPError, match=r"bound=1e\+12"):
         m.release([1.0, 2.0, 3.0], bound=1e12)
@@ -257,7 +259,7 @@ def test_bound_that_is_too_large_is_named():
 
 def test_whole_neighbours_are_named_to_opendp_and_by_audits():
     pytest.importorskip("opendp")
-    m = adp.design_knorm(SUM, epsilon=1.0, mu=2.7, integers=True, starts=0)
+    m = adp.design_knorm(SUM, epsilon=1.0, mu=2.7, integers=True, effort="quick")
     measurement = m.make_measurement()
     assert "whole numbers" in str(measurement.input_metric)
     assert measurement.map(1.0) == pytest.approx(1.0)

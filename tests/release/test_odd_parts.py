@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.budget.events import LedgerUnreachableError
+from affinedp.budget.events import LedgerError
 from affinedp.budget.ledger import LedgerWarning
 from affinedp.release.parts import PartError
 from affinedp.tables import TableRelease
@@ -139,7 +139,7 @@ def test_a_ledger_that_went_away_in_the_end_does_not_hide_what_was_published(tmp
     with adp.Ledger(tmp_path / "l.db", **CAP) as ledger:
 
         def gone(entry):
-            raise LedgerUnreachableError("it cannot be reached; do not release")
+            raise LedgerError("it cannot be reached; do not release", unreachable=True)
 
         monkeypatch.setattr(ledger, "settle", gone)
         with pytest.warns(LedgerWarning, match="is complete.*not confirmed"):

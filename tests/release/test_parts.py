@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.release.part_files import PartFiles
-from affinedp.release.parts import PartError, ReleaseInParts
+from affinedp.release.parts import PartError, PartFiles, ReleaseInParts
 from affinedp.release.publish import MechanismRows
 
 pandas = pytest.importorskip("pandas")

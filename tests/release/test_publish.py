@@ -12,7 +12,7 @@ import affinedp as adp
 from affinedp.domains.manifold import OffManifoldError
 from affinedp.errors import AffineDPError
 from affinedp.release import publish as module
-from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
+from affinedp.strategies.base import GRID_BITS, SHARE
 
 MANIFOLD = adp.AffineManifold.from_equations(["a + b = c", "c + 0.5*d = 10"])
 
@@ -21,7 +21,7 @@ MANIFOLD = adp.AffineManifold.from_equations(["a + b = c", "c + 0.5*d = 10"])
 def mechanisms():
     return {
         "gaussian": adp.design_gaussian(MANIFOLD, epsilon=1, delta=1e-6),
-        "laplace": adp.design_laplace(MANIFOLD, epsilon=1, starts=2),
+        "laplace": adp.design_laplace(MANIFOLD, epsilon=1, effort="quick"),
         "iid": adp.iid_noise(MANIFOLD, law="laplace", epsilon=1),
         "query": adp.design_gaussian(MANIFOLD, epsilon=1, delta=1e-6, query=["c", "d"]),
     }

@@ -20,7 +20,7 @@ def mechanism(law, manifold=SUM, **more):
     if law == "gaussian":
         return adp.design_gaussian(manifold, epsilon=1, delta=1e-6, **more)
     if law == "laplace":
-        return adp.design_laplace(manifold, epsilon=1, starts=2, **more)
+        return adp.design_laplace(manifold, epsilon=1, effort="quick", **more)
     return adp.iid_noise(manifold, law="gaussian", epsilon=1, delta=1e-6, **more)
 
 

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.budget.events import LedgerUnreachableError
 from affinedp.budget.ledger import Ledger, LedgerError, LedgerWarning
 from affinedp.laws.laplace import Laplace
 
@@ -20,7 +19,7 @@ M = adp.AffineManifold.from_equations(["a + b = c"])
 @pytest.fixture
 def ledger(tmp_path, monkeypatch):
     def gone(self, entry):
-        raise LedgerUnreachableError("it cannot be reached; do not release")
+        raise LedgerError("it cannot be reached; do not release", unreachable=True)
 
     monkeypatch.setattr(Ledger, "settle", gone)
     with Ledger(tmp_path / "l.db", **CAP) as opened:
@@ -67,7 +66,7 @@ def test_a_page_gets_its_table(ledger, tmp_path, monkeypatch):
     from affinedp.studio.question import Publication
 
     def gone(self):
-        raise LedgerUnreachableError("it cannot be reached; do not release")
+        raise LedgerError("it cannot be reached; do not release", unreachable=True)
 
     adp.design_laplace(M, epsilon=1.0).save(tmp_path / "m.json")
     design = json.dumps({"files": {"mechanism.json": (tmp_path / "m.json").read_text("utf-8")}})

@@ -13,7 +13,13 @@ from affinedp.domains.powers import growth_exponent
 from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import RationalMatrix
 from affinedp.strategies.causal import _rounded, _Rows, rounded
-from affinedp.strategies.trajectory import LEAST_BITS, Trajectory, path_bits
+from affinedp.strategies.trajectory import LEAST_BITS, Trajectory
+
+
+def path_bits(dynamics, growth, exponents):
+    made = Trajectory(dynamics, np.eye(dynamics.states))
+    made.__dict__["growth"] = growth
+    return made.path_bits(exponents)
 
 
 def exact_noise(dynamics, root, draw, draw_bits):

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from affinedp.errors import AffineDPError
-from affinedp.exact.energy import energy_certificate, start_certificate
-from affinedp.exact.systems import LinearSystem
+from affinedp.exact.systems import LinearSystem, energy_certificate, start_certificate
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Laplace
 from affinedp.neighbours.inputs import Inputs, private_inputs

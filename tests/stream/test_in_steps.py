@@ -13,9 +13,8 @@ import affinedp as adp
 from affinedp.domains.dynamics import dynamics_of
 from affinedp.neighbours.trajectory import trajectory_manifold
 from affinedp.stream import in_steps
-from affinedp.stream.follow import followings
 from affinedp.stream.in_steps import ReleaseInSteps
-from affinedp.stream.triangular import step_plan
+from affinedp.stream.triangular import followings, step_plan
 
 UNIT = 1 << 56
 

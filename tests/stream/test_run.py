@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from affinedp.budget.ledger import BudgetExceededError, Ledger
-from affinedp.consensus.agent_noise import AgentNoise
+from affinedp.consensus.one_draw import AgentNoise
 from affinedp.errors import AffineDPError
 from affinedp.stream import run as run_module
 from affinedp.stream.run import REGISTER, Asked, Beginning, Owner, Run, RunError

@@ -3,6 +3,7 @@
 import json
 import math
 import runpy
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,9 @@ import affinedp as adp
 from affinedp.cli.problems import design_problem
 from affinedp.errors import AffineDPError
 from affinedp.files.problem import read_problem
-from affinedp.studio import answers, problem, tasks
-from affinedp.studio.question import Question, Wish
+from affinedp.studio import answers, applications, problem, tasks
+from affinedp.studio.applications import HIDDEN, control
+from affinedp.studio.question import Plant, Question, Wish
 
 TABLE = "women_n + men_n = n\nwomen_s + men_s = s\nn + s = all"
 QUICK = {"law": "gaussian", "delta": 1e-6}
@@ -44,6 +46,7 @@ def test_the_files_do_what_the_page_shows(name, tmp_path, monkeypatch, capsys):
     saved = adp.Mechanism.load(tmp_path / "mechanism.json")
     (tmp_path / "again").mkdir()
     monkeypatch.chdir(tmp_path / "again")
+    monkeypatch.setattr(sys, "argv", ["publish.py"])
     runpy.run_path(str(tmp_path / "publish.py"))
     said = dict(line.rsplit(" ", 1) for line in capsys.readouterr().out.splitlines())
     assert float(said["kept epsilon"]) == shown["kept"]
@@ -123,3 +126,19 @@ def test_answers_are_json():
 def test_forgetful_noise_is_what_each_number_alone_would_need():
     known = problem.known_of(Question(moves={"a": 2.0}))
     assert problem.reach_of(known, Question(moves={"a": 2.0})).tolist() == [2.0, 1.0, 1.0]
+
+
+def test_a_heated_room_hides_jumps_of_its_state():
+    room = {"A": "0.95", "C": "1", "horizon": 168, "mu": "1"}
+    jumps = control(Plant(**room, neighbours="forward"))
+    assert max(jumps["outputs"][0]) < 3.2 < 6 < jumps["fresh"]["sigma"] < 6.1
+    assert jumps["kept"] <= 1.000001
+    assert not jumps["cautions"]
+    assert 'adjacency="forward"' in jumps["script"]
+    (caution,) = control(Plant(**room))["cautions"]
+    assert "9.86e+03 at t = 0" in caution
+    assert HIDDEN["forward"] in caution
+    assert "adjacency" not in caution
+    page = Path(applications.__file__).with_name("static") / "applications.js"
+    for value, words in HIDDEN.items():
+        assert f'["{value}", "{words}"]' in page.read_text(encoding="utf-8")

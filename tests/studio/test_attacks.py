@@ -21,13 +21,12 @@ from affinedp.errors import AffineDPError
 from affinedp.studio import (
     guard,
     jobs,
-    looking,
     problem,
     publishing,
     server,
     uploads,
 )
-from affinedp.studio.question import Publication, Question
+from affinedp.studio.question import Look, Publication, Question
 from studios import HOST, TOKEN
 
 OWN = [(b"host", HOST.encode()), (b"x-studio-token", TOKEN.encode())]
@@ -156,7 +155,7 @@ def test_a_file_that_unpacks_to_all_memory_ends_one_computation_only(task, bomb,
     held = uploads.Held("t.parquet", bomb)
     wanted = Publication(question={}, file="f", ledger=str(tmp_path / "budget.db"))
     questions = {
-        "discover": looking.Reading(held, (), 1.0, 0.0),
+        "discover": (held, Look(file="x")),
         "preview": publishing.Offer(wanted, design.encode(), held, "ticket", 0.0),
     }
     context = multiprocessing.get_context("spawn")

@@ -42,11 +42,11 @@ def take_home(page, folder):
         downloaded(folder, name)
 
 
-def run_script(folder):
+def run_script(folder, *words):
     environment = {**os.environ, "OPENBLAS_NUM_THREADS": "1"}
     (folder / "run").mkdir(exist_ok=True)
     done = subprocess.run(
-        [sys.executable, str(folder / "publish.py")],
+        [sys.executable, str(folder / "publish.py"), *map(str, words)],
         cwd=folder / "run", capture_output=True, text=True, env=environment, timeout=300,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -81,12 +81,14 @@ def test_the_readme_example_through_all_four_steps(studio, page, tmp_path):
     assert page.find("equations").get_attribute("value") == "a + b = c"
     assert page.text("really") == "2"
     assert "claimed ε = 1" in page.text("claim")
+    assert "88.1 of 100 sure" in page.text("odds-before")
     assert not page.find("verdict-fixed").is_displayed()
     # Fix: 1 again, with less error, both pairs of distributions drawn
     page.click("fix")
     page.until("document.getElementById('kept')")
     assert page.text("kept") == "1"
     assert "1.83 instead of 2.83" in page.text("saved")
+    assert "73.2 of 100 sure" in page.text("odds-after")
     for place in ("pair-before", "pair-after"):
         assert len(page.find(place).find_elements("css selector", "path.curve")) == 2
     assert "fixed=1" in page.driver.current_url
@@ -105,7 +107,7 @@ def test_the_readme_example_through_all_four_steps(studio, page, tmp_path):
     saved = adp.Mechanism.load(tmp_path / "mechanism.json")
     again = adp.Mechanism.load(tmp_path / "run" / "mechanism.json")
     assert saved.fingerprint == again.fingerprint
-    assert "of guesses are right" in (tmp_path / "report.html").read_text("utf-8")
+    assert "of guesses right" in (tmp_path / "report.html").read_text("utf-8")
     command = [sys.executable, "-m", "affinedp", "design", tmp_path / "problem.toml", "--law",
                "auto", "-o", tmp_path / "cli.json", "--json"]  # fmt: skip
     answer = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
@@ -146,7 +148,7 @@ def test_epsilon_and_error_give_each_other(studio, page):
     page.write("error", str(first))
     page.until("Math.abs(document.getElementById('epsilon').value - 1) < 1e-4")
     page.settled()
-    assert shown_number(page.text("odds").split("at most ")[1]) == 70
+    assert shown_number(page.text("odds").split("at most ")[1]) == 73.2
 
 
 def test_a_real_table_from_a_file(studio, page, tmp_path):
@@ -166,8 +168,8 @@ def test_a_real_table_from_a_file(studio, page, tmp_path):
     page.settled()
     written = page.find("equations").get_attribute("value").splitlines()
     assert sorted(written) == [
-        "manufacturing - durable_goods - nondurable_goods = 0",
-        "nonfarm - goods_producing - service_providing = 0",
+        "manufacturing = durable_goods + nondurable_goods",
+        "nonfarm = goods_producing + service_providing",
     ]
     # one of them is not public after all
     buttons = page.driver.find_elements("css selector", ".found li button")
@@ -194,6 +196,7 @@ def test_names_are_text_whatever_they_hold(studio, page, tmp_path):
     (tmp_path / "names.csv").write_text(content, encoding="utf-8")
     page.find("file").send_keys(str(tmp_path / "names.csv"))
     page.until("document.getElementById('discover')")
+    page.settled()
     assert HOSTILE in page.text("file-card")
     assert page.driver.title == "affinedp studio"
     assert page.driver.find_elements("css selector", "main img") == []
@@ -248,11 +251,90 @@ def test_another_origin_cannot_ask(studio, page):
     page.complaints()
 
 
+def test_an_example_of_people_starts_with_one_person(studio, page):
+    page.open(studio.link)
+    page.driver.find_element("css selector", "[data-who=person]").click()
+    page.settled()
+    assert page.find("hidden").find_element("css selector", ":checked").get_attribute("value") == (
+        "person"
+    )
+    page.click("fix")
+    page.until("document.getElementById('kept')")
+    # the headline moves with what it is about: ε = 3 and 1, for one person in three numbers
+    assert "95.3 of 100 sure" in page.text("odds-before")
+    assert "73.2 of 100 sure" in page.text("odds-after")
+    words = page.driver.execute_script("return document.getElementById('view-numbers').innerText")
+    for piece in ("ε bounds how sure", "δ is a small", "μ is how much", "The law is the shape",
+                  "shaped like the changes", "Definition 4 of the paper"):  # fmt: skip
+        assert piece in words
+
+
+def test_results_of_an_older_input_are_greyed_at_once(studio, page):
+    page.open(link(studio, law="laplace", fixed="1"))
+    ids = "['verdict-leak', 'verdict-fixed', 'design-shown', 'step-4', 'graph-figure']"
+    grey = f"{ids}.map((one) => document.getElementById(one).classList.contains('stale'))"
+    assert page.driver.execute_script(f"return {grey}") == [False] * 5
+    page.driver.execute_script(
+        "const box = document.getElementById('epsilon'); box.value = '2';"
+        "box.dispatchEvent(new Event('input'))"
+    )
+    assert page.driver.execute_script(f"return {grey}") == [True] * 5
+    assert page.driver.execute_script("return document.querySelector('[data-file]').disabled")
+    page.settled()
+    assert page.driver.execute_script(f"return {grey}") == [False] * 5
+    page.open(link(studio, view="control"))
+    page.driver.execute_script(
+        "const box = document.getElementById('f-horizon'); box.value = '50';"
+        "box.dispatchEvent(new Event('input'))"
+    )
+    stale = "document.getElementById('control-verdict').classList.contains('stale')"
+    assert page.driver.execute_script(f"return {stale}")
+    page.settled()
+    assert not page.driver.execute_script(f"return {stale}")
+
+
+def test_after_an_upload_the_page_is_about_the_file_and_the_script_publishes_it(
+    studio, page, tmp_path
+):
+    rows = "".join(f"t{i},{i},{i * i % 97},{i + i * i % 97}\n" for i in range(40))
+    (tmp_path / "people.csv").write_text("town,women,men,all_\n" + rows, encoding="utf-8")
+    page.open(link(studio, law="laplace"))
+    page.find("file").send_keys(str(tmp_path / "people.csv"))
+    page.until("document.getElementById('discover')")
+    page.settled()
+    assert page.find("equations").get_attribute("value") == ""
+    assert "4 numbers, 0 equations" in page.text("equations-said")
+    page.click("discover")
+    page.until("document.querySelectorAll('#found .found li').length === 1")
+    page.settled()
+    assert "3 numbers, 0 equations" in page.text("equations-said")  # the town is a label
+    page.driver.find_element("css selector", "#found [aria-label^='Everyone knows']").click()
+    page.settled()
+    assert "3 numbers, 1 equation" in page.text("equations-said")
+    assert "one person more or less" in page.text("hidden-words")
+    take_home(page, tmp_path)
+    refused = subprocess.run(
+        [sys.executable, str(tmp_path / "publish.py"), str(tmp_path / "people.csv")],
+        cwd=tmp_path, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert "BudgetExceededError" in refused.stderr  # forty rows about the same people
+    run_script(tmp_path, tmp_path / "people.csv", "--different-people")
+    published = (tmp_path / "run" / "published.csv").read_text("utf-8").splitlines()
+    assert len(published) == 41
+    with adp.Ledger(tmp_path / "run" / "budget.db", create=False) as ledger:
+        assert ledger.spent == pytest.approx(1.0)
+
+
 def test_control_and_consensus(studio, page):
     page.open(link(studio, view="control"))
     assert "really 25.75" in page.text("control-verdict")
     assert "1.98 instead of 18.8" in page.text("control-verdict")
     assert page.find("control-lines").find_elements("css selector", "path.curve")
+    page.driver.find_element("xpath", "//button[text()='a heated room']").click()
+    page.settled()
+    assert page.find("f-A").get_attribute("value") == "0.95"
+    assert page.find("f-neighbours").get_attribute("value") == "forward"
+    assert "3.1 instead of 6.01" in page.text("control-verdict")
     page.write("f-A", "1 0.1; 0")
     assert "equally many numbers" in page.text("control-wrong")
     (complaint,) = page.complaints()  # of the refusal, as browsers do
@@ -260,6 +342,9 @@ def test_control_and_consensus(studio, page):
     page.open(link(studio, view="consensus", links="ann bob\nbob carl\ncarl ann"))
     assert "3 agents" in page.text("consensus-verdict")
     assert len(page.find("consensus-lines").find_elements("css selector", "path.curve")) == 3
+    page.driver.find_element("xpath", "//button[text()='a meter and five homes']").click()
+    page.settled()
+    assert "6 agents" in page.text("consensus-verdict")
     assert page.complaints() == []
 
 
@@ -328,7 +413,9 @@ def test_what_is_not_public_stays_out_of_the_address(studio, page, tmp_path):
     button.click()
     page.settled()
     assert page.driver.find_elements("css selector", ".found li.refused")
-    assert "whole" not in page.driver.current_url
+    state = urllib.parse.parse_qs(page.driver.current_url.partition("#")[2])
+    assert "whole" not in "".join(state.get("equations", []))  # no more than the names of columns
+    assert sum("whole" in "".join(value) for value in state.values()) == 1
     assert "ε = 1 is really" in page.text("found")  # as it was asked
 
 
@@ -340,6 +427,24 @@ def test_nothing_is_cut_off_on_a_telephone(studio, page, view):
         page.open(link(studio, view=view, law="laplace", hidden="replace"))
         width = page.driver.execute_script("return document.documentElement.scrollWidth")
         assert width <= 390
+        table = (
+            "women_north + men_north = north\nwomen_south + men_south = south\nnorth + south = all"
+        )
+        page.open(link(studio, view=view, law="laplace", hidden="person", equations=table))
+        # no label of a picture lies under another, or under another number
+        overlaps = page.driver.execute_script(
+            "const shown = (one) => one.getClientRects().length;"
+            "const texts = [...document.querySelectorAll('svg.chart text')].filter(shown);"
+            "const boxes = [...texts, ...document.querySelectorAll('svg.chart rect.entry')];"
+            "const inside = (a, b) => a.left < b.right - 1 && b.left < a.right - 1"
+            " && a.top < b.bottom - 1 && b.top < a.bottom - 1;"
+            "const own = (text, rect) => rect.nextSibling === text;"
+            "return texts.flatMap((a) => boxes.filter((b) => a !== b && !own(a, b)"
+            " && a.ownerSVGElement === b.ownerSVGElement"
+            " && inside(a.getBoundingClientRect(), b.getBoundingClientRect()))"
+            ".map((b) => `${a.textContent} / ${b.textContent}`))"
+        )
+        assert overlaps == []
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra studio")
 
-from affinedp.studio import guard, jobs, server, uploads
+from affinedp.studio import guard, jobs, uploads
 from affinedp.studio.question import Question
 from studios import HOST, TOKEN
 
@@ -327,7 +327,7 @@ def test_two_tabs_cannot_use_one_preview(client, tmp_path):
 
 def test_the_same_question_is_computed_once(running):
     question = Question(equations="p + q = r")
-    key = server.key_of(question)
+    key = question.model_dump_json()
     first = running.start("once-1", "check", question, key)
     assert first.done.wait(60)
     second = running.start("once-2", "check", question, key)

@@ -6,6 +6,7 @@ pytest.importorskip("fastapi", reason="needs the extra studio")
 from affinedp.discovery.found import UNDECIDED
 from affinedp.errors import AffineDPError
 from affinedp.studio import looking
+from affinedp.studio.question import Look, Tied
 from affinedp.studio.uploads import Held
 
 ROWS = {"north": (310, 127), "south": (95, 441), "east": (273, 268), "all": (678, 836)}
@@ -24,7 +25,7 @@ TIE = 'row_totals = { "all" = ["north", "south", "east"] }'
 
 
 def test_equations_between_rows_are_told_apart_with_what_they_cost():
-    found = looking.discover_in(looking.Reading(HELD, (), 1.0, 0.0))
+    found = looking.discover_in((HELD, Look(file="x")))
     assert [one["text"] for one in found["equations"]] == ["women + men - total = 0"]
     (between,) = found["between"]
     assert "region is 'all'" in between["text"]
@@ -32,13 +33,13 @@ def test_equations_between_rows_are_told_apart_with_what_they_cost():
 
 
 def test_the_description_can_be_completed_and_looked_at():
-    text = looking.discover_in(looking.Reading(HELD, (), 1.0, 0.0))["table"]
+    text = looking.discover_in((HELD, Look(file="x")))["table"]
     with pytest.raises(AffineDPError, match="between_rows"):
-        looking.table(looking.Described(HELD, text))
+        looking.table((HELD, Tied(file="x", text=text)))
     text = said(text)
-    apart = looking.table(looking.Described(HELD, text))
+    apart = looking.table((HELD, Tied(file="x", text=text)))
     assert not apart["tied"]
-    whole = looking.table(looking.Described(HELD, f"{TIE}\n{text}"))
+    whole = looking.table((HELD, Tied(file="x", text=f"{TIE}\n{text}")))
     assert whole["tied"]
     assert sum(one["numbers"] for one in whole["levels"]) == 12
     assert "person" in whole["promise"]
@@ -51,7 +52,7 @@ def test_a_wrong_description_is_refused_in_words():
         ('index = "no"\nequations = []\n[privacy]\nmu = 1\nepsilon = 1.0', "no such column"),
     ):
         with pytest.raises(AffineDPError, match=words):
-            looking.table(looking.Described(HELD, text))
+            looking.table((HELD, Tied(file="x", text=text)))
 
 
 def test_between_rows_in_the_page(studio, page, tmp_path):

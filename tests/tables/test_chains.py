@@ -28,7 +28,7 @@ def test_a_deep_chain_is_handed_to_a_design_of_the_whole():
     found = release.design(table)
     assert isinstance(found.mechanism, Mechanism)
     assert found.mechanism.gap < 1e-3
-    others = {one.name: one.error / found.weighted_error for one in found.compared}
+    others = {one.reason: one.error / found.weighted_error for one in found.compared}
     assert others["noise on the cells, added up"] > 5
     out = found.release(table)
     assert (out.table["n"] >= 0).all()
@@ -47,6 +47,6 @@ def test_a_chain_too_large_for_that_is_refused_with_a_way_out(monkeypatch):
 def test_laplace_noise_serves_where_it_is_near_the_bound():
     found = TableRelease(hierarchy="part_of", epsilon=1.0, delta=1e-6).design(chain(90))
     assert found.mechanism.law == "laplace"
-    errors = {(one.name, one.law): one.error for one in found.compared}
+    errors = {(one.reason, one.law): one.error for one in found.compared}
     assert found.weighted_error <= min(errors.values()) * (1 + 1e-6)
     assert np.isfinite(list(errors.values())).all()

@@ -6,7 +6,7 @@ import pytest
 
 from affinedp.errors import AffineDPError
 from affinedp.tables import TableRelease, with_total_rows
-from affinedp.tables.level_summary import level_names
+from affinedp.tables.noise import level_names
 
 RUNS = 20_000
 
@@ -56,7 +56,7 @@ def test_cells_added_up_have_the_law_of_a_sum():
 def test_a_large_tree_of_people_who_count_for_more_than_one(neighbours):
     """μ = 3 and two people at once are six people who do the same."""
     table = country(20, 60)
-    asked = {"hierarchy": ["state", "county"], "epsilon": 1.0, "neighbours": neighbours}
+    asked = {"hierarchy": ["state", "county"], "epsilon": 1.0, "adjacency": neighbours}
     many = TableRelease(mu=3, household=2, **asked).design(table)
     six = TableRelease(household=6, **asked).design(table)
     assert many.weighted_error == pytest.approx(six.weighted_error, rel=1e-9)
@@ -78,11 +78,11 @@ def test_levels_of_a_cross_tabulation_have_the_names_that_people_use():
 
 def test_the_refusal_of_swaps_says_how_to_ask_for_them():
     with pytest.raises(AffineDPError, match="margins='public'"):
-        TableRelease(totals={"all": ["a", "b"]}, neighbours="swaps", epsilon=1.0)
+        TableRelease(totals={"all": ["a", "b"]}, adjacency="swaps", epsilon=1.0)
 
 
 def test_amounts_that_move_are_named():
     table = pd.DataFrame({"a": [5.5], "b": [7.0], "all": [12.5]})
-    release = TableRelease(totals={"all": ["a", "b"]}, neighbours="replace", mu=2.5, epsilon=1.0)
+    release = TableRelease(totals={"all": ["a", "b"]}, adjacency="replace", mu=2.5, epsilon=1.0)
     words = release.design(table).guarantee.neighbours
     assert "the same amount (at most μ = 2.5) in both" in words

@@ -4,10 +4,12 @@ from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
+import pandas as pd
 import pytest
 from employment import ROUNDED, TOTALS, employment, with_changes
 
-from affinedp.tables import BrokenTotalsError, TableError, TableRelease
+from affinedp.errors import AffineDPError
+from affinedp.tables import TableError, TableRelease, from_crosstab
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
 
@@ -40,7 +42,7 @@ def test_only_the_rounded_identity_is_broken_and_every_row_of_it_is_found():
 
 
 def test_refused_by_default_with_the_ways_out():
-    with pytest.raises(BrokenTotalsError) as refusal:
+    with pytest.raises(TableError) as refusal:
         TableRelease(totals=TOTALS, **PROMISE).release(employment())
     text = str(refusal.value)
     assert "month 2006-01-01" in text
@@ -54,7 +56,7 @@ def test_refused_by_default_with_the_ways_out():
 
 def test_adjusting_the_total_breaks_the_one_above():
     release = TableRelease(totals=TOTALS, adjust=[ROUNDED], within=0.5, **PROMISE)
-    with pytest.raises(BrokenTotalsError, match="private_service_providing = .* also after adjust"):
+    with pytest.raises(TableError, match="private_service_providing = .* also after adjust"):
         release.release(employment())
 
 
@@ -111,7 +113,7 @@ def test_intervals_cover_as_often_as_they_say():
 def test_the_report_says_what_independent_noise_would_cost(monthly):
     out = monthly.release(employment())
     text = str(out.report())
-    assert "one promise per row" in text
+    assert "the promise is for each row by itself" in " ".join(text.split())
     assert "all 840 equations hold in the published table" in text
     assert "utilities" in text
     assert "independent noise with the same promise would break" in text
@@ -172,5 +174,31 @@ def test_a_broken_change_is_named():
         **PROMISE,
     )
     kept = ["nonfarm", "private", "government", "nonfarm_change"]
-    with pytest.raises(BrokenTotalsError, match="month 2006-03-01: nonfarm_change = nonfarm - "):
+    with pytest.raises(TableError, match="month 2006-03-01: nonfarm_change = nonfarm - "):
         release.release(table[kept])
+
+
+def test_the_first_change_follows_its_level():
+    """Whoever is in the first month moves the change since the month before, which is not there."""
+    table = pd.DataFrame({"n": [5, 7, 9], "d": [1, 2, 2]})
+    design = TableRelease(epsilon=1.0, changes={"d": "n"}).design(table)
+    adjacency = design.mechanism.adjacency
+    x = [5, 1, 7, 2, 9, 2]
+    assert adjacency.are_neighbours(x, [6, 2, 7, 1, 9, 2])  # in the first month
+    assert adjacency.are_neighbours(x, [5, 0, 7, 2, 9, 2])  # in the month before
+    assert adjacency.are_neighbours(x, [5, 1, 8, 3, 9, 1])  # in the second
+    assert "first row" in design.guarantee.neighbours
+
+
+@pytest.mark.parametrize("wrong", [{"epsilon": 800.0}, {"epsilon": 1e-200}, {"mu": -1.0}])
+def test_numbers_out_of_range_are_refused_in_words(wrong):
+    table = pd.DataFrame({"a": [1], "b": [1], "t": [2]})
+    with pytest.raises(AffineDPError):
+        TableRelease(totals={"t": ["a", "b"]}, **{"epsilon": 1.0, **wrong}).design(table)
+
+
+@pytest.mark.parametrize("label", ["", None])
+def test_a_row_without_a_label_is_asked_about(label):
+    table = pd.DataFrame({"n": [3, 5, 8]}, index=["x", "y", label])
+    with pytest.raises(TableError, match="no label"):
+        from_crosstab(table, epsilon=1.0, labels="public", say=lambda text: None)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from affinedp.tables import MarginRelease, TableError, TableRelease, count_people
-from affinedp.tables.engine_counts import counted_on_engine
+from affinedp.tables.counting import counted_on_engine
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")

@@ -261,3 +261,72 @@ def test_one_person_changes_at_most_what_was_said():
             assert (whole - without).abs().sum() <= most
     with pytest.raises(TableError, match="go together"):
         count_people(visits, ["ward"], cells={"ward": list("abc")}, person="who")
+
+
+def test_a_crosstab_of_several_levels_with_both_margins_goes_out_and_back():
+    rng = np.random.default_rng(0)
+    kinds = {"ward": list("abc"), "sex": ["f", "m"], "age": ["old", "young"]}
+    people = pd.DataFrame({k: pd.Categorical(rng.choice(v, 200), v) for k, v in kinds.items()})
+    for rows, columns in ((["ward"], ["sex", "age"]), (["ward", "sex"], ["age"])):
+        table = pd.crosstab(
+            [people[k] for k in rows], [people[k] for k in columns], margins=True, dropna=False
+        )
+        shown = []
+        release = from_crosstab(table, epsilon=1.0, labels="public", say=shown.append)
+        out = release.release(table)
+        assert out.table.columns.tolist() == table.columns.tolist()
+        assert out.table.index.tolist() == table.index.tolist()
+        total = out.table.columns[-1]
+        assert np.allclose(out.table[total], out.table.drop(columns=[total]).sum(axis=1))
+        low, high = out.interval()
+        assert (low <= high).all(axis=None)
+        assert low.columns.tolist() == table.columns.tolist()
+        again = read_table_release("shown.toml", shown[0]).release
+        assert again.design(table).guarantee.sensitivity == out.guarantee.sensitivity
+
+
+def test_nobody_is_asked_in_a_script(monkeypatch):
+    monkeypatch.setattr("builtins.input", lambda question: pytest.fail("asked"))
+    counts = pd.DataFrame({"a": [1, 2], "All": [1, 2]}, index=["x", "y"])
+    with pytest.raises(TableError, match="labels='public'"):
+        from_crosstab(counts, epsilon=1.0)
+
+
+def test_labels_of_another_type_are_named_by_their_types():
+    people = pd.DataFrame({"ward": [1, 2, 2], "sex": ["f", "m", "f"]})
+    with pytest.raises(TableError, match="'ward' holds 'int', the public labels are 'str'"):
+        count_people(people, ["ward"], cells={"ward": ["1", "2"]})
+    release = MarginRelease(attributes={"ward": ["1", "2"], "sex": ["f", "m"]}, epsilon=1.0)
+    with pytest.raises(TableError, match="'ward' holds 'int', the public labels are 'str'"):
+        release.release(people)
+
+
+def test_a_table_with_intervals_has_them_beside_its_numbers():
+    table = pd.DataFrame({"n": [5, 6], "n_lower": ["x", "y"], "t": [5, 6]}, index=["r", "r"])
+    release = TableRelease(totals={"t": ["n"]}, public=["n_lower"], rows="separate", epsilon=1.0)
+    out = release.release(table)
+    wide = out.with_intervals(0.9)
+    names = ["n", "n_lower_", "n_upper", "n_lower", "t", "t_lower", "t_upper"]
+    assert wide.columns.tolist() == names
+    low, high = out.interval(0.9)
+    assert wide["n_lower_"].tolist() == low["n"].tolist()
+    assert wide["t_upper"].tolist() == high["t"].tolist()
+
+
+def test_a_report_shows_what_was_published_and_says_nothing_twice():
+    cells = pd.DataFrame({"ward": [f"w{i}" for i in range(12)], "n": range(12)})
+    table = with_total_rows(cells, ["ward"], ["n"])
+    out = TableRelease(hierarchy=["ward"], epsilon=1.0).release(table)
+    report = out.report()
+    assert report.title == "Published table: n in 13 rows"
+    assert dict(report.opening)["Who is protected"].startswith(
+        "any one person: whether they are in the table"
+    )
+    assert "weights='levels'" in dict(report.totals)["hint"]
+    even = TableRelease(hierarchy=["ward"], weights="levels", epsilon=1.0).release(table)
+    assert "hint" not in dict(even.report().totals)
+    lines = [*report.promise, *report.totals]
+    assert len(lines) == len(set(lines))
+    axes = report.picture().axes[0]
+    assert len(axes.patches) == 13
+    assert [text.get_text() for text in axes.get_yticklabels()][:2] == ["grand total", "w0"]

@@ -13,8 +13,7 @@ import affinedp as adp
 from affinedp.release.parts import PartError
 from affinedp.release.publish import OwnDrawer
 from affinedp.tables import TableError, TableRelease
-from affinedp.tables.many_rows import half_width_of_sum
-from affinedp.tables.table_rows import TableRows
+from affinedp.tables.publish import TableRows
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")
@@ -304,6 +303,6 @@ def test_sums_that_nothing_can_be_said_about_are_refused():
     release = TableRelease(totals={"c": ["a", "b"]}, rows="separate", epsilon=1.0, nonnegative=True)
     design = release.design(pandas.DataFrame({"a": [1], "b": [1], "c": [2]}))
     with pytest.raises(TableError, match="moved up to 0"):
-        half_width_of_sum(design, 3, 0.95)
+        design.half_width_of_sum(3, 0.95)
     with pytest.raises(TableError, match="at least 1"):
-        half_width_of_sum(design, 0, 0.95)
+        design.half_width_of_sum(0, 0.95)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from affinedp.tables import TableError, TableRelease
 from affinedp.tables.layout import layout_of
-from affinedp.tables.multiples import multiples_of
+from affinedp.tables.whole_numbers import multiples_of
 
 
 def prepared(step=1, **structure):
@@ -69,7 +69,7 @@ def test_public_numbers_that_no_multiples_can_reach():
     odd = pd.DataFrame({"a": [1.5], "b": [1.0], "t": [5.0]})
     release = TableRelease(
         equations=["t = 2 a + 2 b"], public=["t"], epsilon=1.0, delta=1e-6, round_to=1,
-        neighbours="circuits",
+        adjacency="circuits",
     )  # fmt: skip
     with pytest.raises(TableError, match="no multiples of round_to = 1 obey"):
         release.release(odd)
@@ -131,7 +131,7 @@ def test_whole_laplace_noise_keeps_its_promise():
     """
     epsilon, runs = 1.0, 40_000
     release = TableRelease(
-        totals={"t": ["a", "b"]}, epsilon=epsilon, round_to=1, neighbours="circuits"
+        totals={"t": ["a", "b"]}, epsilon=epsilon, round_to=1, adjacency="circuits"
     )
     rows = pd.DataFrame({"a": [0] * runs, "b": [0] * runs, "t": [0] * runs})
     design = release.design(rows.iloc[:1])

@@ -11,11 +11,10 @@ from typer.testing import CliRunner
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
 from affinedp.cli.release import release_file
-from affinedp.domains.crossed import Crossed
-from affinedp.domains.placed import Placed
+from affinedp.domains.crossed import Crossed, Placed
 from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
-from affinedp.strategies.product import Product
+from affinedp.strategies.places import Product
 from affinedp.tables import (
     MarginRelease,
     TableError,
@@ -210,7 +209,7 @@ def test_refusals():
     with pytest.raises(AffineDPError, match="'towns', which is no level"):
         release(weights={"towns": 2.0})
     with pytest.raises(AffineDPError, match="swaps"):
-        release(neighbours="swaps")
+        release(adjacency="swaps")
     with pytest.raises(TableError, match="twice"):
         places_of(pd.concat([WARDS, WARDS]))
     with pytest.raises(TableError, match="rows without 'ward'"):
@@ -334,7 +333,10 @@ def test_never_worse_than_geometric_noise_on_the_cells(epsilon):
         design = TableRelease(hierarchy=["state", "county"], epsilon=epsilon, **more).design(table)
         assert design.weighted_error <= each * 600 * (1 + 1e-9)
         out = design.release(table).unrounded["n"]
-        assert (out == np.rint(out)).all()
+        if design.mechanism.law == "geometric":
+            assert (out == np.rint(out)).all()
+        else:  # a total measured beside the cells has real noise, and less of it
+            assert design.weighted_error < each * 600
     tables = release(epsilon=epsilon, delta=0.0).design()
     assert tables.levels().loc["ward: sex × age", "noise"] <= math.sqrt(each) * (1 + 1e-9)
 
@@ -345,7 +347,7 @@ def test_more_people_than_32_bits_count(neighbours, law):
     """Cut off, the table would be wrong; and whoever moves would change the public number."""
     rows = WARDS.assign(sex="f", age="old", n=[3_000_000_000, 5, 0, 1, 10**15])
     delta = 1e-6 if law == "gaussian" else 0.0
-    asked = release(neighbours=neighbours, law=law, delta=delta, epsilon=5.0, round_to=1)
+    asked = release(adjacency=neighbours, law=law, delta=delta, epsilon=5.0, round_to=1)
     out = asked.release(rows, count="n")
     found = out.margin("sex", at="ward").query("sex == 'f'")["count"].to_numpy()
     assert np.abs(found - rows["n"].to_numpy()).max() < 60

@@ -9,8 +9,7 @@ import affinedp as adp
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.tables import MarginRelease, TableRelease, read_table_release, with_total_rows
-from affinedp.tables.margin_file import read_margin_release
-from affinedp.tables.table_file import table_toml
+from affinedp.tables.files import read_margin_release, table_toml
 
 SEXES = pd.DataFrame({"women": [30], "men": [70], "all": [100]})
 TOTALS = {"all": ["women", "men"]}

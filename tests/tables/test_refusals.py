@@ -7,7 +7,7 @@ import pytest
 import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
-from affinedp.tables import BrokenTotalsError, TableError, TableRelease, with_total_rows
+from affinedp.tables import TableError, TableRelease, with_total_rows
 
 TOTALS = {"all": ["women", "men"]}
 
@@ -24,7 +24,7 @@ def doubled(frame):
 CASES = {
     "broken total": (
         table(all=[100, 86, 20]),
-        BrokenTotalsError,
+        TableError,
         ["day tue", "all = women + men", "does not hold"],
     ),
     "missing": (table(men=[70, np.nan, 8]), TableError, ["day tue", "'men' is missing"]),
@@ -85,7 +85,7 @@ def test_bad_tables(name, nothing_happens):
 
 def test_a_design_refuses_bad_tables_too(nothing_happens):
     design = TableRelease(totals=TOTALS, epsilon=1.0, delta=1e-6).design(table())
-    with pytest.raises(BrokenTotalsError, match="day tue"):
+    with pytest.raises(TableError, match="day tue"):
         design.release(table(all=[100, 86, 20]), ledger=nothing_happens)
     with pytest.raises(TableError, match="other columns"):
         design.release(table()[["all", "men", "women"]], ledger=nothing_happens)
@@ -106,7 +106,7 @@ def test_a_budget_that_is_too_small_draws_nothing(tmp_path, nothing_happens):
 
 def test_rows_without_names_are_counted():
     frame = table(all=[100, 86, 20]).reset_index(drop=True)
-    with pytest.raises(BrokenTotalsError, match=r"row 1 \(counting from 0\)"):
+    with pytest.raises(TableError, match=r"row 1 \(counting from 0\)"):
         TableRelease(totals=TOTALS, epsilon=1.0).release(frame)
 
 
@@ -114,7 +114,7 @@ def test_whole_numbers_are_added_exactly():
     """One unit in 10¹⁵ is found although it is below the rounding of relative checks."""
     large = 10**15
     frame = pd.DataFrame({"all": [2 * large + 1], "a": [large], "b": [large]})
-    with pytest.raises(BrokenTotalsError, match="all = a [+] b does not hold"):
+    with pytest.raises(TableError, match="all = a [+] b does not hold"):
         TableRelease(totals={"all": ["a", "b"]}, epsilon=1.0).release(frame)
     assert TableRelease(totals={"all": ["a", "b"]}, epsilon=1.0).check(frame)["off"].tolist() == [1]
     tenths = pd.DataFrame({"all": [0.3], "a": [0.1], "b": [0.2]})  # 0.1 + 0.2 is not 0.3 in doubles
@@ -133,18 +133,17 @@ DESCRIPTIONS = [
     ({"epsilon": 1.0, "rows": "apart", "totals": TOTALS}, "rows must be one of"),
     ({"epsilon": 1.0, "rows": "together", "totals": TOTALS}, "no equation ties different rows"),
     ({"epsilon": 1.0, "rows": "separate", "hierarchy": ["a"]}, "tie the rows"),
-    ({"epsilon": 1.0, "neighbours": "swaps", "totals": TOTALS}, "margins='public'"),
+    ({"epsilon": 1.0, "adjacency": "swaps", "totals": TOTALS}, "margins='public'"),
     ({"epsilon": 1.0, "adjust": ["men"], "totals": TOTALS}, "within"),
     ({"epsilon": 1.0, "adjust": "men", "within": 1, "totals": TOTALS}, "list of columns"),
     ({"epsilon": 1.0, "equations": "a = b"}, "must be a list"),
     ({"epsilon": 1.0, "round_to": 0, "totals": TOTALS}, "round_to must be positive"),
     ({"epsilon": 1.0, "public_rows": ["mon"], "totals": TOTALS}, "public_rows"),
-    ({"epsilon": 1.0, "cells": ["men"], "totals": TOTALS, "neighbours": "circuits"}, "cells goes"),
-    ({"epsilon": 1.0, "neighbours": "cells", "totals": TOTALS}, "is called neighbours='person'"),
+    ({"epsilon": 1.0, "cells": ["men"], "totals": TOTALS, "adjacency": "circuits"}, "cells goes"),
     ({"epsilon": 1.0, "household": 0, "totals": TOTALS}, "household must be"),
     ({"epsilon": 1.0, "at_most": 1.5, "totals": TOTALS}, "at_most must be"),
-    ({"epsilon": 1.0, "at_most": 2, "totals": TOTALS, "neighbours": "replace"}, "less often"),
-    ({"epsilon": 1.0, "household": 2, "totals": TOTALS, "neighbours": "circuits"}, "about people"),
+    ({"epsilon": 1.0, "at_most": 2, "totals": TOTALS, "adjacency": "replace"}, "less often"),
+    ({"epsilon": 1.0, "household": 2, "totals": TOTALS, "adjacency": "circuits"}, "about people"),
     ({"epsilon": 1.0, "weights": "rows", "totals": TOTALS}, "weights must be"),
     ({"epsilon": 1.0, "nonnegative": "yes", "totals": TOTALS}, "nonnegative must be"),
     ({"epsilon": 1.0, "margins": "public", "unknown": "totals"}, "leave out"),
@@ -189,7 +188,7 @@ def test_descriptions_that_do_not_fit_the_table(arguments, words):
     [("person", "in which numbers a person is counted"), ("replace", "equations are totals")],
 )
 def test_equations_that_count_nobody(equation, neighbours, words):
-    release = TableRelease(equations=[equation], neighbours=neighbours, epsilon=1.0)
+    release = TableRelease(equations=[equation], adjacency=neighbours, epsilon=1.0)
     with pytest.raises(TableError, match=words):
         release.design(table())
     assert (

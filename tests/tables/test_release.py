@@ -48,7 +48,7 @@ def test_gaussian_tables(case, rows, whole, mu):
         rows=rows,
         mu=mu,
         law="gaussian",
-        neighbours="circuits",
+        adjacency="circuits",
         round_to=1 if whole else None,
     )
     out = release.release(frame)
@@ -73,7 +73,7 @@ def test_gaussian_tables(case, rows, whole, mu):
 def test_laplace_tables(case):
     frame, equations, D = case
     release = TableRelease(
-        equations=equations, epsilon=0.7, rows="composed", round_to=1, neighbours="circuits",
+        equations=equations, epsilon=0.7, rows="composed", round_to=1, adjacency="circuits",
         law="laplace",
     )  # fmt: skip
     out = release.release(frame)
@@ -188,7 +188,7 @@ def test_several_releases_of_certified_mechanisms():
     """A mechanism whose circuits were not listed is certified for several releases, too."""
     frame = pd.DataFrame(np.arange(100).reshape(10, 10), columns=[f"c{i}" for i in range(10)])
     design = TableRelease(
-        margins="public", neighbours="circuits", epsilon=1.0, delta=1e-6, law="gaussian"
+        margins="public", adjacency="circuits", epsilon=1.0, delta=1e-6, law="gaussian"
     ).design(frame)
     assert design.mechanism.proof is not None
     more = adp.design(
@@ -207,7 +207,7 @@ def test_any_columns_may_be_public(case, data):
     public = data.draw(st.lists(st.sampled_from(names), max_size=len(names) - 1, unique=True))
     release = TableRelease(
         equations=equations, public=public, epsilon=1.0, delta=1e-3, round_to=1,
-        law="gaussian", neighbours="circuits",
+        law="gaussian", adjacency="circuits",
     )  # fmt: skip
     secret = [i for i, name in enumerate(names) if name not in public]
     # a column is determined if no vector of the kernel moves it

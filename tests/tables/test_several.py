@@ -12,7 +12,7 @@ import affinedp as adp
 from affinedp.cli.app import app
 from affinedp.errors import AffineDPError
 from affinedp.tables import MarginRelease, TableError, TableRelease
-from affinedp.tables.table_rows import TableRows
+from affinedp.tables.publish import TableRows
 
 SEXES = pd.DataFrame({"women": [30], "men": [70], "all": [100]})
 WARDS = pd.DataFrame({"a": [30], "b": [20], "c": [20], "d": [30], "all": [100]})
@@ -111,7 +111,7 @@ def test_all_tables_are_one_charge_before_anything_is_drawn(tmp_path, monkeypatc
             "one kind of neighbours",
         ),
         (
-            [TableRelease(totals=t, epsilon=1.0, neighbours="circuits") for t in TOTALS],
+            [TableRelease(totals=t, epsilon=1.0, adjacency="circuits") for t in TOTALS],
             "Definition 4",
         ),
     ],
@@ -136,7 +136,7 @@ def people(count=200, seed=0):
 def test_margins_agree_and_are_near_the_truth(neighbours):
     given = people()
     release = MarginRelease(
-        attributes=LABELS, margins="<=2", neighbours=neighbours, epsilon=8.0, delta=1e-6
+        attributes=LABELS, margins="<=2", adjacency=neighbours, epsilon=8.0, delta=1e-6
     )
     out = release.release(given)
     for pair in itertools.combinations(LABELS, 2):
@@ -198,7 +198,7 @@ def test_margins_before_anything_is_spent():
         ({"attributes": {}}, None, "mapping"),
         ({"attributes": LABELS, "margins": [["sexx"]]}, people(3), "no attribute 'sexx'"),
         ({"attributes": LABELS, "at_most": 0}, None, "at_most"),
-        ({"attributes": LABELS, "at_most": 2, "neighbours": "replace"}, None, "less often"),
+        ({"attributes": LABELS, "at_most": 2, "adjacency": "replace"}, None, "less often"),
         ({"attributes": {**LABELS, "count": [1, 2]}}, None, "rename"),
         ({"attributes": {**LABELS, "age": [20, 40]}}, people(), "not among the public ones"),
         ({"attributes": LABELS}, people()[["sex", "age"]], "no column 'town'"),

@@ -48,7 +48,12 @@ def released(folder, **options):
 @pytest.mark.slow
 def test_from_file_to_file(folder):
     out, said, answer = released(folder)
-    assert list(out.columns) == ["day", "town", "women", "men", "all"]
+    numbers = [
+        f"{name}{end}" for name in ("women", "men", "all") for end in ("", "_lower", "_upper")
+    ]
+    assert list(out.columns) == ["day", "town", *numbers]
+    assert (out["all_lower"] < out["all"]).all()
+    assert (out["all"] < out["all_upper"]).all()
     assert out[["day", "town"]].equals(pd.DataFrame({"day": ["mon", "tue"], "town": ["X", "Y"]}))
     assert (out["all"] == out["women"] + out["men"]).all()
     assert all(out.dtypes[["women", "men", "all"]] == "int64")

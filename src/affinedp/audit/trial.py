@@ -21,17 +21,17 @@ from affinedp.audit.attacks import (
     Release,
     Score,
     Target,
+    distinguish,
     leak_attack,
     likelihood_attack,
     low_bits,
     releases,
 )
-from affinedp.audit.distinguish import distinguish
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.neighbours.choose import adjacency_of
+from affinedp.neighbours.circuit_adjacency import adjacency_of
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.privacy.promise import promised_about
 from affinedp.progress import Progress

@@ -36,13 +36,7 @@ def is_server(address: object) -> bool:
 
 
 def checked_path(path: object) -> str:
-    """Return the path of a file as text; what may be meant as an address is refused.
-
-    Parameters
-    ----------
-    path : str or Path
-        What was given for a ledger, and is not the address of a server.
-    """
+    """Return the path of a file as text; what may be meant as an address is refused."""
     if not isinstance(path, str | os.PathLike):
         raise LedgerError(
             f"a ledger is at a path or an address, which are text, not {type(path).__name__}"
@@ -78,13 +72,7 @@ def without_password(url: str) -> str:
 
 
 def parts_of(url: str) -> tuple[str, str, str]:
-    """The address for libpq, the name of the ledger, and words for both without a password.
-
-    Parameters
-    ----------
-    url : str
-        ``postgresql://…#name``.
-    """
+    """The address for libpq, the name of the ledger, and words for both without a password."""
     address, _, fragment = url.partition("#")
     _, authority, rest = _cut(address)
     path = rest.partition("?")[0]

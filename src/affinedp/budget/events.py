@@ -38,55 +38,46 @@ _UNREADABLE = (LookupError, TypeError, ValueError, AttributeError, RecursionErro
 
 
 class LedgerError(AffineDPError):
-    """A ledger that cannot be trusted or written: do not release."""
+    """A ledger that cannot be trusted or written: do not release.
 
+    Attributes
+    ----------
+    unreachable : bool
+        Whether a server does not answer now: what it kept before, it has kept.
+    """
 
-class LedgerUnreachableError(LedgerError):
-    """A server that does not answer now: what it kept before, it has kept."""
+    def __init__(self, message: str, *, unreachable: bool = False) -> None:
+        self.unreachable = unreachable
+        super().__init__(message)
 
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """One charge.
+    """One charge."""
 
-    Attributes
-    ----------
-    id : int
-        Grows from charge to charge, with gaps.
-    time : str
-        When it was charged, UTC, ISO 8601.
-    label : str or None
-        What the caller called it.
-    law : str
-        Which noise it was; ``losses`` says as what it is counted.
-    losses : tuple of (str, float)
-        Law and sensitivity of the scalar mechanisms that dominate one release.
-    neighbours, neighbours_key : str
-        Whom the guarantee is about, in words and as a hash.
-    unit : str
-        What moves between these neighbours.
-    same_secret : bool
-        Whether they are of another unit than the ledger's, and the caller said that a change of
-        the secret is one of them too.
-    fingerprint : str
-        Which mechanism it was.
-    releases : int
-        How many releases with fresh noise were charged.
-    status : {"charged", "released"}
-        ``"charged"`` means that the release was not confirmed; it counts all the same.
-    """
-
+    # grows from charge to charge, with gaps
     id: int
+    # when it was charged, UTC, ISO 8601
     time: str
+    # what the caller called it
     label: str | None
+    # which noise it was; ``losses`` says as what it is counted
     law: str
+    # law and sensitivity of the scalar mechanisms that dominate one release
     losses: tuple[tuple[str, float], ...]
+    # neighbours, neighbours_key: whom the guarantee is about, in words and as a hash
     neighbours: str
     neighbours_key: str
+    # what moves between these neighbours
     unit: str
+    # whether they are of another unit than the ledger's, and the caller said that a change of the
+    # secret is one of them too
     same_secret: bool
+    # which mechanism it was
     fingerprint: str
+    # how many releases with fresh noise were charged
     releases: int
+    # ``"charged"`` means that the release was not confirmed; it counts all the same
     status: Literal["charged", "released"] = "charged"
 
 

@@ -25,7 +25,6 @@ from affinedp.budget.events import (
     MOST_RELEASES,
     STOP,
     Events,
-    LedgerUnreachableError,
     State,
     Store,
     Transaction,
@@ -36,12 +35,12 @@ from affinedp.budget.events import LedgerEntry as LedgerEntry
 from affinedp.budget.events import LedgerError as LedgerError
 from affinedp.budget.filters import Filter, Losses, multiplied
 from affinedp.budget.filters import LedgerWarning as LedgerWarning
-from affinedp.budget.moving import move_to_server
 from affinedp.budget.postgres import (
     ServerStore,
     create_on_server,
     exists_on_server,
     missing_on_server,
+    move_to_server,
 )
 from affinedp.budget.sqlite import FileStore, create_file
 from affinedp.errors import AffineDPError
@@ -65,10 +64,6 @@ class BudgetExceededError(LedgerError):
         self.requested = requested
         self.remaining = remaining
         super().__init__(message)
-
-
-class OtherUnitError(LedgerError):
-    """A release about other neighbours than those that the ledger adds up; nothing was charged."""
 
 
 class Ledger:
@@ -267,7 +262,7 @@ class Ledger:
         ------
         BudgetExceededError
             If the cap would be passed.  Nothing is recorded.
-        OtherUnitError
+        LedgerError
             If the neighbours have another unit and nobody said that they are about the same
             secret.  Nothing is recorded.
         """
@@ -412,9 +407,9 @@ class Ledger:
             remaining=remaining,
         )
 
-    def _other_unit(self, guarantee: Guarantee) -> OtherUnitError:
+    def _other_unit(self, guarantee: Guarantee) -> LedgerError:
         """The refusal of a release about other neighbours than the ledger's."""
-        return OtherUnitError(
+        return LedgerError(
             f"{self.name} adds up neighbours of the unit {self._state.unit!r}, but this release is "
             f"about {guarantee.unit!r}: {guarantee.neighbours}. If a change of what the ledger "
             f"protects ({self.protects}) moves the data of this release by at most one of these "
@@ -442,19 +437,6 @@ def paying(
     release is confirmed takes nothing back: the charge counts, and who did not get the result
     would release again, and pay twice.  A ledger that answers, and does not have the charge, was
     restored, replaced or altered: then nothing is handed out.
-
-    Parameters
-    ----------
-    ledger : Ledger or None
-        None if nothing is charged.
-    guarantee : Guarantee
-        What the whole release promises.
-    fingerprint : str
-        Which mechanism it is.
-    label : str, optional
-        A name for people.
-    releases : int
-        How many releases with fresh noise.
     """
     if ledger is None:
         yield
@@ -464,7 +446,9 @@ def paying(
     yield
     try:
         ledger.settle(entry)
-    except LedgerUnreachableError as error:
+    except LedgerError as error:
+        if not error.unreachable:
+            raise
         warnings.warn(
             f"the release is complete, but entry {entry} of its ledger stays charged, not "
             f"confirmed: {why(error)}",
@@ -500,15 +484,6 @@ def checked_rows(rows: str | None) -> Rows | None:
 
 def charged_releases(count: int, rows: str | None) -> int:
     """Return how many releases a batch is for one secret; it is said, never guessed.
-
-    Parameters
-    ----------
-    count : int
-        How many rows get noise of their own.
-    rows : {"same", "different"} or None
-        ``"same"``: a change of the secret may move every row, so each one is charged.
-        ``"different"``: it moves one row at most, so the batch is charged once.  Not needed for
-        one row.
 
     Examples
     --------

@@ -14,15 +14,15 @@ from affinedp.cli.commands import group_of
 
 # Modules that commands are written in, each in a function of the command's name.
 COMMANDS = {
-    "discover": "discover",
+    "discover": "problems",
     "verify": "problems",
     "design": "problems",
     "report": "release",
     "release": "release",
-    "audit": "audit",
-    "reproduce": "reproduce",
+    "audit": "tools",
+    "reproduce": "tools",
     "doctor": "doctor",
-    "studio": "studio",
+    "studio": "tools",
 }
 # Groups of commands, each with what it is for.
 GROUPS = {
@@ -36,7 +36,7 @@ GROUPS = {
             **dict.fromkeys(("design", "gateway", "cloud", "plant"), "control"),
             "trial": "trials",
             "broker": "trials",
-            "sensor": "sensor",
+            "sensor": "control",
             "eavesdrop": "trials",
         },
     ),

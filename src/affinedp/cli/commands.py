@@ -25,20 +25,13 @@ Command = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command found.
+    """What a command found."""
 
-    Attributes
-    ----------
-    json : object
-        For programs, of plain values; None where ``--json`` makes no sense.
-    show : object
-        For people: anything with a text, or a function that returns it or prints.
-    code : int
-        The exit code.
-    """
-
+    # for programs, of plain values; None where ``--json`` makes no sense
     json: Any
+    # for people: anything with a text, or a function that returns it or prints
     show: object = None
+    # the exit code
     code: int = 0
 
 
@@ -98,7 +91,7 @@ def with_broker(function: Command) -> Command:
     signature = inspect.signature(function, eval_str=True)
     if "public" not in signature.parameters:
         return function
-    from affinedp.cli.brokers import public_broker
+    from affinedp.cli.options import public_broker
 
     options = _options(inspect.signature(public_broker, eval_str=True))
 

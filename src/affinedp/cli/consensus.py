@@ -8,15 +8,25 @@ import os
 import stat
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import typer
 from typer import Option
 
-from affinedp.cli.brokers import attended
 from affinedp.cli.commands import Answer
 from affinedp.cli.file_kinds import expect
-from affinedp.cli.options import LABEL, LEDGER, NETWORK, SAME_SECRET
+from affinedp.cli.options import (
+    LABEL,
+    LEDGER,
+    NETWORK,
+    REDRAW,
+    RESEND,
+    SAME_SECRET,
+    attended,
+    passwords,
+    recovery,
+    timing,
+)  # fmt: skip
 from affinedp.cli.output import dropped, outcome_as_json
 from affinedp.errors import AffineDPError
 from affinedp.files.writing import folder_for_owner
@@ -25,8 +35,8 @@ from affinedp.progress import Progress
 
 if TYPE_CHECKING:
     from affinedp.consensus.agent import Agent
-    from affinedp.consensus.agent_noise import AgentNoise
     from affinedp.consensus.network_file import NetworkFile
+    from affinedp.consensus.one_draw import AgentNoise
 
 logger = logging.getLogger(__name__)
 
@@ -36,40 +46,27 @@ _STATE = Option(..., help="State of this agent; secret, kept.")
 def agent(
     public: Broker,
     name: str = Option(..., "--id", help="Name of this agent."),
+    network: Path = Option(
+        ..., help="Network file: neighbours, weights, noise and rounds of this agent."
+    ),
     state: Path = _STATE,
-    network: Path | None = Option(
-        None, help="Network file: neighbours, weights, noise and rounds of this agent."
-    ),
-    neighbours: str | None = Option(
-        None, help="Names, as in 1,5 (with --weight), or 1:0.25,5:0.5."
-    ),
     value_file: Path | None = Option(
         None, help="One number, secret; needed until the state exists."
     ),
-    weight: float | None = Option(None, help="Weight of links without one."),
-    law: Literal["gaussian", "laplace"] | None = Option(None, help="Gaussian by default."),
-    epsilon: float | None = Option(None, help="ε to keep."),
-    delta: float | None = Option(None, help="δ to keep, for Gaussian noise."),
-    mu: float | None = Option(None, help="The promise is about values so far apart (default 1)."),
-    sigma: float | None = Option(None, help="Scale of the noise, instead of ε."),
     bound: float | None = Option(None, help="Public bound on the size of values."),
     ledger: str | None = LEDGER,
     label: str | None = LABEL,
     same_secret: bool = SAME_SECRET,
-    redraw: bool = Option(
-        False, "--redraw", help="Draw again if the state is lost; needs a ledger."
-    ),
-    rerun: bool = Option(
+    rounds: int | None = Option(None, help="Rounds to go, instead of the file's.", min=0),
+    redraw: bool = REDRAW,
+    rerun: bool = recovery(
         False, "--rerun", help="Begin again from round 0 with the same draw; free."
     ),
-    run: int | None = Option(None, help="Which run: go on with it, or begin it; free.", min=1),
-    keys: Path | None = Option(None, help="Keys of the links: drop what they do not seal."),
-    rounds: int | None = Option(None, help="Rounds to go (default: no end).", min=0),
-    topic: str = Option(
-        "consensus", help="Where the agents of this run meet, as a prefix of topics."
-    ),
-    resend: float = Option(1.0, help="Seconds to wait for others.", min=0.01),
-    linger: float = Option(60.0, help="Seconds to stay for others after the last round.", min=0.0),
+    run: int | None = recovery(None, help="Which run: go on with it, or begin it; free.", min=1),
+    topic: str = timing("consensus", help="Where the agents meet, as a prefix of topics."),
+    resend: float = RESEND,
+    linger: float = timing(60.0, help="Seconds to stay after the last round.", min=0.0),
+    keys: Path | None = passwords(None, help="Keys of the links: drop what they do not seal."),
 ) -> Answer:
     """Run one agent: publish its value with noise, once, and average with its neighbours.
 
@@ -80,29 +77,18 @@ def agent(
     --------
     affinedp consensus agent --id 3 --state 3.db --value-file 3.txt --network ring.toml
         --broker localhost:1883 --ledger budget.db
-    affinedp consensus agent --id 3 --state 3.db --value-file 3.txt --neighbours 2:0.25,4:0.25
-        --epsilon 1 --delta 0.01 --rounds 100
     """
     from affinedp.budget.ledger import Ledger
     from affinedp.consensus.agent import Agent
-    from affinedp.consensus.agent_noise import AgentNoise
     from affinedp.consensus.keys import Keys
     from affinedp.mqtt.agent_process import Meeting, run_agent
     from affinedp.mqtt.connection import Connection
 
     meeting = Meeting(public, topic)
-    noise = AgentNoise(law, epsilon, delta, mu, sigma, bound)
-    if network is not None:
-        if neighbours is not None or weight is not None or set(noise.given()) - {"bound"}:
-            raise AffineDPError("neighbours, weights and noise stand in the network file")
-        found = read_network_of(network)
-        links = found.consensus.links_of(name)
-        noise = found.consensus.noise_of(name, bound)
-        rounds = found.rounds if rounds is None else rounds
-    elif neighbours is None:
-        raise AffineDPError("say who the neighbours are: --neighbours, or --network")
-    else:
-        links = read_neighbours(neighbours, weight)
+    found = read_network_of(network)
+    links = found.consensus.links_of(name)
+    noise = found.consensus.noise_of(name, bound)
+    rounds = found.rounds if rounds is None else rounds
     value = None if value_file is None else read_value(value_file)
     sealing = None if keys is None else Keys.read(keys)
     if sealing is not None:
@@ -220,30 +206,6 @@ def links_of(found: NetworkFile) -> list[tuple[str, str]]:
     names = found.consensus.process_names
     rows, columns, _ = found.consensus.network.links()
     return [(names[i], names[j]) for i, j in zip(rows, columns) if i < j]
-
-
-def read_neighbours(text: str, weight: float | None = None) -> dict[str, float]:
-    """Return the neighbours of an agent with the weights of its links.
-
-    Examples
-    --------
-    >>> read_neighbours("1:0.25,5", weight=0.5)
-    {'1': 0.25, '5': 0.5}
-    """
-    found: dict[str, float] = {}
-    for part in text.split(","):
-        name, colon, number = (piece.strip() for piece in part.partition(":"))
-        if name in found:
-            raise AffineDPError(f"agent {name!r} is listed twice among the neighbours")
-        if not colon and weight is None:
-            raise AffineDPError(
-                f"the link with agent {name!r} has no weight: write {name}:0.25, or give --weight"
-            )
-        try:
-            found[name] = float(number) if colon else float(weight or 0.0)
-        except ValueError:
-            raise AffineDPError(f"the weight of agent {name!r} is no number: {number!r}") from None
-    return found
 
 
 def read_value(file: Path) -> float:

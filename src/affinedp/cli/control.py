@@ -1,4 +1,4 @@
-"""``affinedp control …``: design the noise of a loop, and run its processes over MQTT."""
+"""``affinedp control …``: design the noise of a loop, study its sensors, run its processes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,39 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
-from typer import Option
+from typer import Argument, Option
 
-from affinedp.cli.brokers import attended, own_side_broker
 from affinedp.cli.commands import Answer
 from affinedp.cli.exits import KEPT, LOOP_ENDED
 from affinedp.cli.file_kinds import expect
-from affinedp.cli.options import FRESH_NOISE, LABEL, LEDGER, LOOP, SAME_SECRET
+from affinedp.cli.options import (
+    FRESH_NOISE,
+    LABEL,
+    LEDGER,
+    LINGER,
+    LOOP,
+    OWN_BROKER,
+    OWN_PASSWORD,
+    PERIOD,
+    REDRAW,
+    RESEND,
+    SAME_SECRET,
+    WAIT,
+    attended,
+    own_side_broker,
+    recovery,
+    sensors,
+    timing,
+)  # fmt: skip
 from affinedp.cli.output import dropped, outcome_as_json, promise_as_json
 from affinedp.errors import AffineDPError
-from affinedp.files.visible import visible
+from affinedp.files.values import visible
 from affinedp.mqtt.broker import Broker
 from affinedp.progress import Progress
 
 if TYPE_CHECKING:
-    from affinedp.control.gateway.gateway import Gateway
-    from affinedp.control.loop.loop_file import LoopFile
+    from affinedp.control.gateway import Gateway
+    from affinedp.control.loop_file import LoopFile
     from affinedp.mqtt.process import Outcome
 
 logger = logging.getLogger(__name__)
@@ -34,11 +51,6 @@ logger = logging.getLogger(__name__)
 MOST_TRACKED = 20_000
 LAWS = ("auto", "gaussian", "laplace", "knorm")
 
-_LINGER = Option(10.0, help="Seconds to stay after the last step.", min=0.0)
-_WAIT = Option(60.0, "--wait", help="Seconds to wait for brokers at the start.", min=0.0)
-_OWN_BROKER = "Broker on the plant's side, for the measurements."
-_FOR_IT = "For that broker."
-
 
 def design(
     loop: Path = LOOP,
@@ -46,19 +58,23 @@ def design(
     epsilon: float | None = Option(None, help="ε to keep."),
     delta: float | None = Option(None, help="δ to keep."),
     law: str = Option("auto", help="gaussian, laplace, knorm, or auto: the least cost (default)."),
+    resolution: str | None = Option(
+        None, help="Step of the sensors, as for the gateway: the noise then hides it, too."
+    ),
 ) -> Answer:
     """Design the least noise that hides the trajectory of LOOP, or its private inputs, and save it.
 
     ε and δ come from its privacy table, or from the options.  The report says what the loop pays.
     Without a law the one that costs the loop least is taken; noise that is fresh at every step
-    (neighbours "forward" and "input") is Gaussian.
+    (adjacency "forward" and "input") is Gaussian.
 
     Examples
     --------
     affinedp control design loop.toml -o noise.json --epsilon 1 --delta 0.01
+    affinedp control design loop.toml -o noise.json --resolution 0.1
     """
     read = read_loop_of(loop)
-    mechanism = design_loop(read, epsilon, delta, law)
+    mechanism = design_loop(read, epsilon, delta, law, resolution)
     mechanism.save(output)
     tracked = read.steered and read.horizon <= MOST_TRACKED
     report = read.loop.report(mechanism, read.horizon) if tracked else mechanism.report()
@@ -68,46 +84,50 @@ def design(
 
 def read_loop_of(path: Path) -> LoopFile:
     """Return what a loop file says, unless it is a file of another kind."""
-    from affinedp.control.loop.loop_file import read_loop
+    from affinedp.control.loop_file import read_loop
 
     expect(path, "loop")
     return read_loop(path)
 
 
 def design_loop(
-    read: LoopFile, epsilon: float | None = None, delta: float | None = None, law: str = "auto"
+    read: LoopFile,
+    epsilon: float | None = None,
+    delta: float | None = None,
+    law: str = "auto",
+    resolution: str | None = None,
 ) -> Any:
     """Design the noise that a loop file asks for, or what options ask for instead."""
     from affinedp.cli.problems import kept
-    from affinedp.control.loop.loop_file import UNSAID
-    from affinedp.control.stationary.design import design_input_noise
-    from affinedp.control.stationary.output_noise import design_output_noise
+    from affinedp.control.input_noise import design_input_noise
+    from affinedp.control.loop_file import UNSAID
+    from affinedp.control.output_noise import design_output_noise
 
-    if read.neighbours is None:
+    if read.adjacency is None:
         raise AffineDPError(UNSAID)
-    fresh = read.neighbours in ("input", "forward")
+    fresh = read.adjacency in ("input", "forward")
     if law not in LAWS:
         raise AffineDPError(f"law must be one of {', '.join(LAWS)}, not {law!r}")
     if fresh and law not in ("auto", "gaussian"):
-        raise AffineDPError(f"noise for neighbours = {read.neighbours!r} is Gaussian, not {law}")
+        raise AffineDPError(f"noise for adjacency = {read.adjacency!r} is Gaussian, not {law}")
     epsilon, delta = kept(epsilon, delta, read, gaussian=fresh or law == "gaussian")
     shared: dict[str, Any] = {
         "mu": read.mu,
         "cost": read.loop if read.cost == "tracking" else None,
+        "resolution": None if resolution in (None, "exact") else read_resolution(resolution),
     }
-    if read.neighbours == "input":
-        # a stable plant does without the horizon
+    if read.adjacency == "input":
         shared |= {"window": read.window, "horizon": read.horizon}
         return design_input_noise(read.private, epsilon, delta, **shared)
 
     def designed(chosen: str) -> Any:
         least = delta if chosen in ("auto", "gaussian") else 0.0
-        words: dict[str, Any] = {"neighbours": read.neighbours, "law": chosen, **shared}
+        words: dict[str, Any] = {"adjacency": read.adjacency, "law": chosen, **shared}
         return design_output_noise(read.dynamics, read.horizon, epsilon, least, **words)
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
-        found = designed("gaussian" if fresh else law)
+        found = designed(law)
     if law == "auto" and found.law == "laplace":
         # a gateway cannot send Laplace noise; K-norm noise is as pure, and costs nearly the same
         found = designed("knorm")
@@ -122,43 +142,38 @@ def gateway(
     public: Broker,
     mechanism: Path = Option(..., help="Mechanism file."),
     state: Path = Option(..., help="State of this trajectory; secret, kept."),
-    resolution: str = Option(
-        ...,
-        help="Step of the sensors: a number, one per output with commas, "
-        "dither:BITS:STEP, or exact (simulation only).",
+    resolution: str | None = Option(
+        None,
+        help="Step of the sensors: a number, one per output with commas, dither:BITS:STEP, or "
+        "exact (simulation only); by default what the noise was designed for.",
     ),
-    limits: Path | None = Option(
-        None, help="File with the sensors' range and public limits that keep it (TOML)."
-    ),
-    measurement_error: float | None = Option(
-        None, help="How far measurements may be off the equations otherwise."
-    ),
-    fresh_noise: str | None = FRESH_NOISE,
-    horizon: int | None = Option(
-        None, help="How many steps this run has at most, if fewer.", min=1
-    ),
+    in_broker: str | None = OWN_BROKER,
     ledger: str | None = LEDGER,
     label: str | None = LABEL,
     same_secret: bool = SAME_SECRET,
-    new_run: Literal["stop", "draw"] = Option(
+    limits: Path | None = sensors(
+        None, help="File with the sensors' range and public limits that keep it (TOML)."
+    ),
+    measurement_error: float | None = sensors(
+        None, help="How far measurements may be off the equations otherwise."
+    ),
+    fresh_noise: str | None = FRESH_NOISE,
+    horizon: int | None = sensors(None, help="Steps of this run at most, if fewer.", min=1),
+    every: int = sensors(1, help="Send one of so many steps alone.", min=1),
+    new_run: Literal["stop", "draw"] = recovery(
         "stop", help="When the plant is started anew: stop it, or draw and charge again."
     ),
-    redraw: bool = Option(False, "--redraw", help="Draw again for a lost state; needs a ledger."),
-    moved: bool = Option(False, "--moved", help="The state was moved here; no copy is in use."),
-    claim: bool = Option(
+    redraw: bool = REDRAW,
+    moved: bool = recovery(False, "--moved", help="The state was moved; no copy is in use."),
+    take_over: bool = recovery(False, "--take-over", help="The gateway before this one is gone."),
+    claim: bool = recovery(
         True, "--claim/--no-claim", help="Claim the topic, against a second gateway."
     ),
-    take_over: bool = Option(
-        False, "--take-over", help="The gateway that claims the topic is gone."
-    ),
-    source: str = Option("plant/y", "--in", help="Topic of the measurements."),
-    target: str = Option("cloud/y", "--out", help="Topic to publish on."),
-    in_broker: str | None = Option(None, help=_OWN_BROKER),
-    in_username: str | None = Option(None, help=_FOR_IT),
-    in_password_file: Path | None = Option(None, help=_FOR_IT),
-    in_plain: bool = Option(False, "--in-plain", help="No TLS to that broker."),
-    linger: float = _LINGER,
-    wait: float = _WAIT,
+    source: str = timing("plant/y", "--in", help="Topic of the measurements."),
+    target: str = timing("cloud/y", "--out", help="Topic to publish on."),
+    linger: float = LINGER,
+    wait: float = WAIT,
+    in_password_file: Path | None = OWN_PASSWORD,
 ) -> Answer:
     """Publish the plant's measurements with the noise of a saved mechanism.
 
@@ -169,21 +184,26 @@ def gateway(
     Examples
     --------
     affinedp control gateway --mechanism noise.json --state run.db --resolution 0.1 --ledger
-        budget.db --broker broker.example:8883 --tls --in-broker localhost:1883
+        budget.db --broker mqtts://gateway@broker.example --in-broker localhost:1883
     affinedp control gateway --mechanism noise.json --state run.db --resolution 0.1 --limits
         limits.toml
     """
-    from affinedp.cli.sensor import read_limits, read_resolution, read_scales
     from affinedp.mqtt.gateway_process import run_gateway
     from affinedp.mqtt.process import Place
 
-    inside = own_side_broker(public, in_broker, in_username, in_password_file, in_plain)
+    inside = own_side_broker(public, in_broker, in_password_file)
     loaded = load_noise(mechanism)
+    if resolution is None and not loaded.design.resolution:
+        raise AffineDPError(
+            "Missing option '--resolution': the noise was designed for no sensor, so say the step "
+            "of its readings, or exact"
+        )
     words = {
-        "resolution": read_resolution(resolution),
+        "resolution": None if resolution is None else read_resolution(resolution),
         "measurement_error": measurement_error,
         "fresh_noise": read_scales(fresh_noise),
         "horizon": horizon,
+        "every": every,
         "redraw": redraw,
         "moved": moved,
         **read_limits(limits),
@@ -240,7 +260,7 @@ def _states(
 ) -> Iterator[Callable[[str | None], Gateway]]:
     """Open the gateway of a run: the first in ``state``, each other beside it under its name."""
     from affinedp.budget.ledger import Ledger
-    from affinedp.control.gateway.gateway import Gateway
+    from affinedp.control.gateway import Gateway
 
     with ExitStack() as stack:
 
@@ -281,14 +301,14 @@ def _warn_of_one_broker(public: str, inside: str, source: str) -> None:
 def cloud(
     public: Broker,
     loop: Path = LOOP,
-    source: str = Option("cloud/y", "--in", help="Topic of the noisy measurements."),
-    target: str = Option("cloud/u", "--out", help="Topic of the inputs."),
     missing: Literal["predict", "hold", "stop"] = Option(
         "predict", help="A step without a measurement: predict it, hold the input, or stop."
     ),
     state: Path | None = Option(None, help="Keep the observer here, to go on after a restart."),
-    linger: float = _LINGER,
-    wait: float = _WAIT,
+    source: str = timing("cloud/y", "--in", help="Topic of the noisy measurements."),
+    target: str = timing("cloud/u", "--out", help="Topic of the inputs."),
+    linger: float = LINGER,
+    wait: float = WAIT,
 ) -> Answer:
     """Answer noisy measurements with the inputs of the observer and feedback in LOOP.
 
@@ -321,21 +341,19 @@ def cloud(
 def plant(
     public: Broker,
     loop: Path = LOOP,
-    source: str = Option("cloud/u", "--in", help="Topic of the inputs."),
-    target: str = Option("plant/y", "--out", help="Topic of the measurements."),
-    out_broker: str | None = Option(None, help=_OWN_BROKER),
-    out_username: str | None = Option(None, help=_FOR_IT),
-    out_password_file: Path | None = Option(None, help=_FOR_IT),
-    out_plain: bool = Option(False, "--out-plain", help="No TLS to that broker."),
+    out_broker: str | None = OWN_BROKER,
     log: Path | None = Option(None, help="Write x, y and u of each step here."),
-    period: float = Option(0.0, help="Seconds per step, at least.", min=0.0),
-    resend: float = Option(1.0, help="Seconds without an answer before y is sent again.", min=0.01),
-    patience: float = Option(60.0, help="Seconds without an answer before it gives up.", min=0.01),
     silence: Literal["stop", "hold"] = Option(
         "stop", help="Without an answer: end, or hold the input before and go on."
     ),
     run: str | None = Option(None, help="Name of this run, which no other has; random otherwise."),
-    wait: float = _WAIT,
+    source: str = timing("cloud/u", "--in", help="Topic of the inputs."),
+    target: str = timing("plant/y", "--out", help="Topic of the measurements."),
+    period: float = PERIOD,
+    resend: float = RESEND,
+    patience: float = timing(60.0, help="Seconds of silence before it gives up.", min=0.01),
+    wait: float = WAIT,
+    out_password_file: Path | None = OWN_PASSWORD,
 ) -> Answer:
     """Simulate the plant of LOOP: send y(t), wait for u(t), and so on to the horizon.
 
@@ -346,7 +364,7 @@ def plant(
     from affinedp.mqtt.plant_process import run_plant
     from affinedp.mqtt.process import Place
 
-    inside = own_side_broker(public, out_broker, out_username, out_password_file, out_plain)
+    inside = own_side_broker(public, out_broker, out_password_file)
     read = read_loop_of(loop)
     check_start(read, loop)
     with attended() as stop, _progress("plant", read.horizon) as on_step:
@@ -393,3 +411,106 @@ def _ended(who: str, outcome: Outcome, horizon: int) -> Answer:
         f"{who}: {ending}, {steps}; dropped: {dropped(outcome)}",
         LOOP_ENDED if outcome.reason else KEPT,
     )
+
+
+def sensor(
+    readings: Path = Argument(..., help="CSV file, one column per sensor.", show_default=False),
+) -> Answer:
+    """Estimate step, range and nonlinearity of sensors from a recording.
+
+    Nothing is sent.  Record raw readings over the whole range that the plant will use; what is
+    printed depends on them, so keep it to yourself.
+
+    Examples
+    --------
+    affinedp control sensor recording.csv
+    """
+    from affinedp.control.recordings import read_recording, study
+
+    expect(readings, "data")
+    found = [study(name, column) for name, column in read_recording(readings)]
+    return Answer({"sensors": [one.to_record() for one in found]}, "\n".join(map(str, found)))
+
+
+def read_resolution(text: str) -> Any:
+    """Return what ``--resolution`` says: numbers, dithered converters, or "exact".
+
+    Examples
+    --------
+    >>> read_resolution("0.1,dither:6:0.1")
+    [0.1, Dither(bits=6, step=0.1, nonlinearity=0.0)]
+    """
+    if text == "exact":
+        return text
+    found = [_one_resolution(word.strip()) for word in text.split(",")]
+    return found if len(found) > 1 else found[0]
+
+
+def read_scales(text: str | None) -> list[float] | float | None:
+    """Return what ``--fresh-noise`` says: a number, or one per output.
+
+    Examples
+    --------
+    >>> read_scales("0.1, 0.05")
+    [0.1, 0.05]
+    """
+    if text is None:
+        return None
+    try:
+        found = [float(word) for word in text.split(",")]
+    except ValueError:
+        raise AffineDPError(
+            f"--fresh-noise: {text!r} is not a number, nor numbers with commas"
+        ) from None
+    return found if len(found) > 1 else found[0]
+
+
+def _one_resolution(word: str) -> Any:
+    from affinedp.control.sensors import Dither
+
+    try:
+        if word.startswith("dither:"):
+            bits, step, *more = word.removeprefix("dither:").split(":")
+            return Dither(int(bits), float(step), *[float(value) for value in more])
+        return float(word)
+    except (ValueError, TypeError):
+        raise AffineDPError(
+            f"--resolution: {word!r} is neither a number, nor dither:BITS:STEP, nor exact"
+        ) from None
+
+
+def read_limits(path: Path | None) -> dict[str, Any]:
+    """Return the range of the sensors and the limits that keep it, from a TOML or JSON file."""
+    from affinedp.files.declared import Document, Field, FileKind
+    from affinedp.files.values import a, as_written
+
+    def limits(told: Document) -> dict[str, Any]:
+        from affinedp.control.sensors import Reach
+
+        found = told[""]
+        limits = [found[key] for key in ("start", "inputs", "B")]
+        if all(found[key] is None for key in found if key != "range"):
+            return {"range": tuple(found["range"])}
+        if any(one is None for one in limits):
+            raise AffineDPError("limits are start, inputs and B together")
+        if (found["A"] is None) != (found["C"] is None):
+            raise AffineDPError("the whole plant is A and C together")
+        reach = Reach(
+            tuple(found["start"]),
+            found["B"],
+            tuple(found["inputs"]),
+            found["D"],
+            None if found["A"] is None else (found["A"], found["C"]),
+        )
+        return {"range": tuple(found["range"]), "reach": reach}
+
+    if path is None:
+        return {}
+    pair, matrix = a("pair [low, high]"), Field(as_written)
+    fields = {
+        "range": Field(pair, needed="[low, high] of what the sensors can say"),
+        "start": Field(pair),
+        "inputs": Field(pair),
+        **dict.fromkeys("ABCD", matrix),
+    }
+    return FileKind({"": fields}).read(path, limits)

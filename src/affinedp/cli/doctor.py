@@ -41,23 +41,14 @@ SECONDS_FOR_A_BROKER = 3.0
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that was looked at.
+    """One thing that was looked at."""
 
-    Attributes
-    ----------
-    area : str
-        What it belongs to: ``"core"``, ``"extras"``, ``"parallel"`` or ``"brokers"``.
-    what : str
-        Its name.
-    status : {"fine", "missing", "problem"}
-        Missing things are optional; a problem keeps affinedp from working as it should.
-    detail : str
-        The version or place of what is there, or what to do.
-    """
-
+    # "core", "extras", "parallel" or "brokers"
     area: str
     what: str
+    # missing things are optional; a problem keeps affinedp from working as it should
     status: Status
+    # the version or place of what is there, or what to do
     detail: str
 
 
@@ -81,24 +72,8 @@ def doctor(
 
 
 def diagnose(brokers: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Look at everything that affinedp can use, and say what is there.
+    """Look at everything that affinedp can use; the trial release is thrown away.
 
-    No part of the paper: it is about this machine.  The trial release draws noise for made-up
-    data and throws it away.
-
-    Parameters
-    ----------
-    brokers : sequence of str
-        MQTT brokers as ``host:port``; each is connected to and left again.
-
-    Returns
-    -------
-    tuple of Finding
-        Grouped by area.
-
-    Examples
-    --------
-    >>> from affinedp.cli.doctor import diagnose
     >>> found = {finding.what: finding.status for finding in diagnose()}
     >>> found["numpy"], found["trial release"]
     ('fine', 'fine')
@@ -107,21 +82,7 @@ def diagnose(brokers: Sequence[str] = ()) -> tuple[Finding, ...]:
 
 
 def healthy(findings: Iterable[Finding]) -> bool:
-    """Return whether nothing is a problem; what is merely missing does not count.
-
-    No part of the paper.
-
-    Parameters
-    ----------
-    findings : iterable of Finding
-        What :func:`diagnose` returned.
-
-    Examples
-    --------
-    >>> from affinedp.cli.doctor import Finding, healthy
-    >>> healthy([Finding("extras", "plot", "missing", "")])
-    True
-    """
+    """Return whether nothing is a problem; what is merely missing does not count."""
     return all(finding.status != "problem" for finding in findings)
 
 

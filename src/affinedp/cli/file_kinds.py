@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from affinedp.errors import AffineDPError
-from affinedp.files.visible import visible
+from affinedp.files.values import visible
 
 Kind = Literal[
     "problem", "table description", "mechanism", "loop",
@@ -22,9 +22,6 @@ Kind = Literal[
 FIRST_BYTES = 4096
 MOST_BYTES = 8_000_000
 DATA = (".csv", ".parquet", ".xlsx")
-FORMATS: dict[str, Kind] = {
-    "affinedp mechanism 2": "mechanism",
-}
 # What only one kind of file that people write has at its top.
 OWN_KEYS: dict[str, Kind] = {
     "plant": "loop", "controller": "loop", "links": "network", "rounds": "network",
@@ -62,7 +59,7 @@ def kind_of(path: Path) -> Kind:
             return "ledger"
         stated = re.match(rb'\s*\{\s*"format"\s*:\s*"([^"]*)"', first)
         if stated:
-            return FORMATS.get(stated[1].decode("utf-8", "replace"), "")
+            return "mechanism" if stated[1] == b"affinedp mechanism 2" else ""
         if path.stat().st_size > MOST_BYTES:
             return ""
         return _by_keys(path)

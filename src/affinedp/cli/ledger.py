@@ -12,7 +12,7 @@ from affinedp.cli.commands import Answer
 from affinedp.cli.exits import KEPT, NOT_KEPT
 from affinedp.cli.output import finite, for_people
 from affinedp.errors import AffineDPError
-from affinedp.files.visible import visible
+from affinedp.files.values import visible
 
 if TYPE_CHECKING:
     from affinedp.budget.ledger import LedgerEntry

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from affinedp.files.visible import visible
+from affinedp.files.values import visible
 
 if TYPE_CHECKING:
     from affinedp.privacy.guarantee import Guarantee
@@ -40,16 +40,6 @@ def warn(text: object) -> None:
     complain(f"note: {text}")
 
 
-def say_rich(thing: object) -> None:
-    """Print something of rich, such as a table, at least as wide as words are."""
-    from rich.console import Console
-
-    console = Console()
-    if console.width < LEAST_WIDTH:  # COLUMNS=0 or 1 would leave nothing of it
-        console = Console(width=LEAST_WIDTH)
-    console.print(thing)
-
-
 def say_table(
     headings: Iterable[str],
     rows: Iterable[Iterable[str]],
@@ -59,6 +49,7 @@ def say_table(
 ) -> None:
     """Print a table, with columns of numbers to the right."""
     from rich import box
+    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
@@ -70,7 +61,10 @@ def say_table(
         table.add_column(visible(heading), justify=justify, overflow="fold")
     for row in rows:
         table.add_row(*(Text(visible(cell)) for cell in row))
-    say_rich(table)
+    console = Console()
+    if console.width < LEAST_WIDTH:  # COLUMNS=0 or 1 would leave nothing of it
+        console = Console(width=LEAST_WIDTH)
+    console.print(table)
 
 
 def for_people(epsilon: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from affinedp.budget.events import LedgerUnreachableError
+from affinedp.budget.events import LedgerError
 from affinedp.budget.ledger import Ledger, LedgerWarning, why
 from affinedp.errors import AffineDPError
 
@@ -36,7 +36,12 @@ class PendingLedger(Ledger):
                 super().settle(self.waiting[-1])
                 self.waiting.pop()
             self.left = self.remaining
-        except LedgerUnreachableError as error:
+        except LedgerError as error:
+            if not error.unreachable:
+                raise AffineDPError(
+                    f"the results are published, but the ledger does not confirm what they cost: "
+                    f"{why(error)}. Charge it again before anything else is released"
+                ) from None
             entries = f"entry {', '.join(map(str, self.waiting))} stays charged, not confirmed"
             told = entries if self.waiting else "what is left cannot be asked"
             warnings.warn(
@@ -44,11 +49,6 @@ class PendingLedger(Ledger):
                 LedgerWarning,
                 stacklevel=4,
             )
-        except AffineDPError as error:
-            raise AffineDPError(
-                f"the results are published, but the ledger does not confirm what they cost: "
-                f"{why(error)}. Charge it again before anything else is released"
-            ) from None
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""``affinedp verify`` and ``design``: what noise really promises, and the least that keeps it."""
+"""``affinedp discover``, ``verify`` and ``design``: equations, and noise that knows them."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from typer import Argument, Option
 from affinedp.cli.commands import Answer
 from affinedp.cli.exits import KEPT, NOT_KEPT
 from affinedp.cli.file_kinds import expect
-from affinedp.cli.output import mechanism_as_json, promise_as_json, say, say_rich, warn
+from affinedp.cli.output import mechanism_as_json, promise_as_json, say, say_table, warn
 from affinedp.errors import AffineDPError
-from affinedp.files.visible import visible
 
 if TYPE_CHECKING:
-    from affinedp.domains.manifold import AffineManifold
     from affinedp.files.problem import Problem
     from affinedp.mechanism import Mechanism
-    from affinedp.neighbours.adjacency import Adjacency
     from affinedp.privacy.guarantee import Guarantee
 
 # What noise is designed for unless something else is said.
@@ -30,6 +27,70 @@ _PROBLEM = Argument(..., help="Problem in TOML or JSON.", show_default=False)
 _CHECK_AGAINST = Option(
     None, help="Private data: say on stderr which equations it obeys that were not given."
 )
+
+
+def discover(
+    data: Path = Argument(..., help="Private data, CSV or Parquet.", show_default=False),
+    given: list[str] | None = Option(None, help="An equation that is known already; repeatable."),
+    design: Path | None = Option(None, help="Saved mechanism whose loss is told."),
+    law: Literal["gaussian", "laplace"] | None = Option(None, help="Of the noise (default: by δ)."),
+    epsilon: float = Option(1.0, help="What independent noise was meant for."),
+    delta: float = Option(0.0, help="δ that goes with it."),
+    mu: float = Option(1.0, help="How far one number may move."),
+    rows: bool = Option(True, help="Look for equations between rows too."),
+    lag: list[int] | None = Option(None, help="Rows to look back; repeatable."),
+    order: str = Option("", help="Column that orders the rows in time."),
+    by: list[str] | None = Option(None, help="Column that labels groups of rows; repeatable."),
+    chance: float = Option(1e-4, help="Equations by chance that are accepted."),
+    seed: int = Option(0, help="Which rows and columns are looked at."),
+    as_toml: bool = Option(False, "--toml", help="Print TOML to paste."),
+) -> Answer:
+    """Find the linear equations that DATA obeys, and what each would cost if it were known.
+
+    The promise covers the equations that were given; this looks for those that were forgotten.
+    It reads private data: what it prints is for whoever holds them.
+
+    Examples
+    --------
+    affinedp discover data.csv
+    affinedp discover data.csv --given 'women + men = all' --toml
+    """
+    from affinedp.discovery.discover import discover as equations_of
+    from affinedp.files.data import read_table
+    from affinedp.mechanism import Mechanism
+
+    expect(data, "data")
+    if design is not None:
+        expect(design, "mechanism")
+    found = equations_of(
+        read_table(data, long_numbers="text"),
+        given=given or (),
+        design=None if design is None else Mechanism.load(design),
+        law=law,
+        epsilon=epsilon,
+        delta=delta,
+        mu=mu,
+        between_rows=rows,
+        lags=lag or (1,),
+        order=order or None,
+        by=by or None,
+        chance=chance,
+        seed=seed,
+    )
+    if not found.columns:
+        raise AffineDPError(
+            f"no column of {data.name} holds numbers; columns are separated by commas, and "
+            "decimals have a point"
+        )
+
+    def show() -> None:
+        if found.equations:
+            headings = found.headings()
+            say_table(headings, found.table(), right=headings[2:])
+        for line in found.summary():
+            say(line)
+
+    return Answer(None, found.toml()) if as_toml else Answer(found.to_dict(), show)
 
 
 def verify(
@@ -57,11 +118,11 @@ def verify(
     read = read_problem(problem)
     say_forgotten(read, check_against)
     asked = _asked(read, epsilon, delta)
-    guarantee = verify_problem(read)
+    guarantee = read.guarantee()
     holds = guarantee.holds(*asked, tolerance) if asked is not None else None
     return Answer(
         promise_as_json(guarantee, asked, holds),
-        lambda: _say_promise(guarantee, asked, holds),
+        f"{_verdict(guarantee, asked, holds)}{guarantee}",
         NOT_KEPT if holds is False else KEPT,
     )
 
@@ -94,9 +155,6 @@ def design(
     preview: bool = Option(
         False, "--preview", help="Show promise and accuracy only; nothing is written."
     ),
-    data: Path | None = Option(
-        None, help="For the preview of a table: its labels are used, no private number."
-    ),
 ) -> Answer:
     """Design the least noise that keeps the promise in PROBLEM, and save it.
 
@@ -106,8 +164,6 @@ def design(
     The paper's algorithms take a basis Λ̄ of one's own, and algorithm1 a Σ; without them an
     orthonormal basis and a multiple of the identity are taken.
 
-    With --preview, PROBLEM may also be the description of a table: that is affinedp tables preview.
-
     Examples
     --------
     affinedp design problem.toml -o mechanism.json --epsilon 1 --delta 1e-6
@@ -115,13 +171,7 @@ def design(
     """
     from affinedp.files.problem import read_problem
 
-    kind = expect(problem, "problem", *(("table description",) if preview else ()))
-    if kind == "table description":
-        from affinedp.cli.tables import preview as preview_table
-
-        return preview_table(problem, data, 0.95)
-    if data is not None:
-        raise AffineDPError("--data goes with --preview and the description of a table")
+    expect(problem, "problem")
     if output is None and not preview:
         raise AffineDPError("say where the mechanism goes: -o FILE; or look first: --preview")
     if output is not None and preview:
@@ -134,66 +184,8 @@ def design(
     if output is not None:
         mechanism.save(output)
 
-    def show() -> None:
-        say(mechanism.report())
-        if preview:
-            say("nothing was written")
-
-    return Answer(mechanism_as_json(mechanism), show)
-
-
-def manifold_of(problem: Problem) -> AffineManifold:
-    """Build the manifold that a problem describes."""
-    from affinedp.domains.manifold import AffineManifold
-
-    public = problem.public_entries
-    if problem.equations is not None:
-        return AffineManifold.from_equations(problem.equations, public_entries=public)
-    assert problem.coefficients is not None
-    return AffineManifold(problem.coefficients, problem.offsets, problem.names, public)
-
-
-def adjacency_of(problem: Problem, manifold: AffineManifold) -> Adjacency:
-    """Build the neighbours that a problem describes."""
-    if problem.free_sets is not None:
-        from affinedp.neighbours.free_sets import FreeSetAdjacency
-
-        return FreeSetAdjacency(manifold, problem.free_sets, problem.mu)
-    if problem.directions is not None:
-        from affinedp.neighbours.given_directions import DirectionAdjacency
-
-        return DirectionAdjacency(manifold, problem.directions)
-    from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-
-    return CircuitAdjacency(manifold, problem.mu)
-
-
-def verify_problem(problem: Problem) -> Guarantee:
-    """Verify the noise that a problem describes."""
-    from affinedp.privacy.verification import resolve_query
-    from affinedp.privacy.verification import verify as verify_noise
-
-    if problem.law is None:
-        raise AffineDPError(
-            "the problem has no [noise] section: say law = 'gaussian' or 'laplace' and scale, "
-            "matrix or covariance; or law = 'knorm' and hull or matrix"
-        )
-    manifold = manifold_of(problem)
-    adjacency = adjacency_of(problem, manifold)
-    points = problem.noise_matrix
-    if problem.hull is not None:
-        from affinedp.strategies.coordinates import moves_of
-
-        points = problem.hull * moves_of(adjacency, resolve_query(manifold, problem.query)[0])
-    guarantee = verify_noise(
-        manifold,
-        points,
-        covariance=problem.covariance,
-        law=problem.law,
-        query=problem.query,
-        adjacency=adjacency,
-    )
-    return guarantee.with_output_names(problem.output_names)
+    written = "\nnothing was written" if preview else ""
+    return Answer(mechanism_as_json(mechanism), f"{mechanism.report()}{written}")
 
 
 def design_problem(
@@ -219,11 +211,11 @@ def design_problem(
             f"{LAW_NAMES[law]} noise is designed for δ = 0: leave out --delta (delta in "
             "[privacy]), or give --law auto, which takes the law with the least error"
         )
-    manifold = manifold_of(problem)
+    manifold = problem.manifold
     shared: dict[str, Any] = {
         "epsilon": epsilon,
         "query": problem.query,
-        "adjacency": adjacency_of(problem, manifold),
+        "adjacency": problem.adjacency,
         **algorithm,
     }
     designed: Mechanism
@@ -269,7 +261,7 @@ def say_forgotten(problem: Problem, data: Path | None) -> None:
     from affinedp.discovery.forgotten import forgotten_equations
     from affinedp.files.data import read_table
 
-    found = forgotten_equations(manifold_of(problem), read_table(data, long_numbers="text"))
+    found = forgotten_equations(problem.manifold, read_table(data, long_numbers="text"))
     for equation in found:
         warn(f"not given, but the data obeys: {equation}")
 
@@ -305,7 +297,7 @@ def _algorithm(
         raise AffineDPError(
             "algorithm2 takes a basis and scales it; a covariance is for algorithm1"
         )
-    from affinedp.files.matrices import matrix
+    from affinedp.files.documents import matrix
 
     options: dict[str, Any] = {"method": method}
     for name, file in (("basis", basis), ("covariance", covariance)):
@@ -314,27 +306,16 @@ def _algorithm(
     return own, options
 
 
-def _say_promise(
-    guarantee: Guarantee, asked: tuple[float, float] | None, holds: bool | None
-) -> None:
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(box=box.SIMPLE, show_header=False, pad_edge=False)
-    table.add_column(style="bold", no_wrap=True)
-    table.add_column(overflow="fold")
-    if asked is not None:
-        kept = guarantee.epsilon(asked[1])
-        instead = f"ε = {kept!r} does" if math.isfinite(kept) else "no ε does"
-        over = kept / asked[0] - 1 if asked[0] > 0 else 0.0
+def _verdict(guarantee: Guarantee, asked: tuple[float, float] | None, holds: bool | None) -> str:
+    """Whether what was asked for holds, in a line of its own; nothing where nothing was."""
+    if asked is None:
+        return ""
+    epsilon, delta = asked
+    really = guarantee.epsilon(delta)
+    over = really / epsilon - 1 if epsilon > 0 else 0.0
+    if holds:
         verdict = f"holds up to rounding ({over:.1e})" if over > 0 else "holds"
-        verdict = verdict if holds else f"does NOT hold ({instead})"
-        style = "green" if holds else "bold red"
-        table.add_row("asked", Text(f"ε = {asked[0]:g}, δ = {asked[1]:g}: {verdict}", style=style))
-    for label, text in guarantee.summary():
-        alarming = label in ("leak", "warning") or (
-            label == "promise" and guarantee.leak is not None
-        )
-        table.add_row(label, Text(visible(text), style="red" if alarming else ""))
-    say_rich(table)
+    else:
+        instead = f"ε = {really!r} does" if math.isfinite(really) else "no ε does"
+        verdict = f"does NOT hold ({instead})"
+    return f"asked        ε = {epsilon:g}, δ = {delta:g}: {verdict}\n"

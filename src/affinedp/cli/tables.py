@@ -14,7 +14,7 @@ from affinedp.cli.output import promise_as_json
 from affinedp.errors import AffineDPError
 
 if TYPE_CHECKING:
-    from affinedp.tables.table_file import TableFile
+    from affinedp.tables.files import TableFile
 
 SHOWN = ("noise", "half_width", "all_at_once")
 
@@ -38,8 +38,7 @@ def preview(
     affinedp tables preview table.toml data.csv
     affinedp tables preview table.toml data.csv --level 0.9 --json
     """
-    from affinedp.tables.margin_file import describes_margins, read_margin_release
-    from affinedp.tables.table_file import read_table_release
+    from affinedp.tables.files import describes_margins, read_margin_release, read_table_release
 
     expect(description, "table description")
     design: Any
@@ -59,7 +58,7 @@ def preview(
     promise = promise_as_json(design.guarantee)
     lines = [str(design.guarantee), "", *_accuracy(found, level), ""]
     for label, text in design.report().totals:
-        if label.startswith("against"):
+        if label.startswith("against") or label in ("hint", "note"):
             lines.append(f"{label}: {text}")
     if data is None:
         lines.append(
@@ -111,7 +110,7 @@ def _parts(told: Any) -> Iterator[str]:
 def labelled_table(data: Path, index: tuple[str, ...]) -> Any:
     """Return the table in a file with the columns that label its rows as its index."""
     from affinedp.files.data import read_table
-    from affinedp.tables.table_file import labelled
+    from affinedp.tables.files import labelled
 
     return labelled(read_table(data), index, data.name)
 
@@ -127,19 +126,21 @@ def guess(
     public_margins: bool = Option(
         False, "--public-margins", help="Publish the totals as they are."
     ),
+    output: Path | None = Option(None, "--output", "-o", help="File to write (default: print)."),
 ) -> Answer:
-    """Print a description of a cross-tabulation, guessed from its labels, to check and correct.
+    """Guess the description of a cross-tabulation from its labels, to check and correct.
 
     Examples
     --------
-    affinedp tables guess counts.csv --index region --epsilon 1 > table.toml
+    affinedp tables guess counts.csv --index region --epsilon 1 -o table.toml
     """
     import tomllib
 
     from pandas.api.types import is_numeric_dtype
 
+    from affinedp.files.writing import write_text
     from affinedp.tables.crosstab import from_crosstab
-    from affinedp.tables.table_file import table_toml
+    from affinedp.tables.files import table_toml
 
     expect(data, "data")
     table = labelled_table(data, (index,))
@@ -172,4 +173,10 @@ def guess(
             "\n# no column is called a total; if one adds up others, say so before anything else:",
             f'# [totals]\n# "{table.columns[-1]}" = [{parts}]',
         ]
-    return Answer(tomllib.loads(text), "\n".join(lines))
+    said = "\n".join(lines)
+    if output is not None:
+        if output.exists():
+            raise AffineDPError(f"{output} exists already: choose another name")
+        write_text(output, f"{said}\n")
+        said = f"wrote {output}: check every line before anything is released"
+    return Answer(tomllib.loads(text), said)

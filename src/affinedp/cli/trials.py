@@ -5,7 +5,10 @@ Each process is the same as in earnest; it ends when the trial does.
 
 from __future__ import annotations
 
+import _thread
+import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -18,12 +21,11 @@ from typing import TYPE_CHECKING, Any
 import typer
 from typer import Option
 
-from affinedp.cli.brokers import attended
 from affinedp.cli.commands import Answer
 from affinedp.cli.consensus import links_of, read_network_of
 from affinedp.cli.control import check_start, design_loop, load_noise, read_loop_of
 from affinedp.cli.exits import KEPT, UNEXPECTED
-from affinedp.cli.options import FRESH_NOISE, LOOP, NETWORK
+from affinedp.cli.options import FRESH_NOISE, LOOP, NETWORK, PERIOD, attended
 from affinedp.cli.output import promise_as_json, say_json, warn
 from affinedp.errors import AffineDPError
 from affinedp.files.writing import folder_for_owner
@@ -32,10 +34,15 @@ from affinedp.progress import Progress
 
 if TYPE_CHECKING:
     from affinedp.consensus.network_file import NetworkFile
+    from affinedp.control.loop_file import LoopFile
     from affinedp.mqtt.listening import Monitor
 
 LOOK = 0.05  # seconds between two looks at the processes
 PATIENCE = 20.0  # seconds for a process to end when it is asked to
+
+# A command that ends with the one who started it: on a killed trial it closes its state as on
+# SIGTERM, and does not look for its broker for ever.
+_STARTED = "from affinedp.cli.trials import started; started()"
 
 Processes = dict[str, "subprocess.Popen[bytes]"]
 
@@ -49,9 +56,11 @@ def trial(
         None, help="State and logs, secret (default: beside the file, NAME-trial)."
     ),
     broker: str | None = Option(None, help="Public broker, host:port (default: start one)."),
-    resolution: str = Option("exact", help="Step of the sensors, as for the gateway."),
+    resolution: str | None = Option(
+        None, help="Step of the sensors, as for the gateway (default: exact, a simulation)."
+    ),
     fresh_noise: str | None = FRESH_NOISE,
-    period: float = Option(0.0, help="Seconds per step, at least.", min=0.0),
+    period: float = PERIOD,
 ) -> Answer:
     """Run the plant, the gateway, the cloud and an eavesdropper of LOOP on this machine.
 
@@ -63,7 +72,8 @@ def trial(
     affinedp control trial loop.toml
     affinedp control trial loop.toml --broker localhost:1883 --period 0.1
     """
-    from affinedp.control.gateway.alarms import alarms_of
+    from affinedp.control.alarms import alarms_of
+    from affinedp.control.overheard import eavesdropper
 
     read = read_loop_of(loop)
     check_start(read, loop)
@@ -75,11 +85,13 @@ def trial(
         )
     noise = home / "noise.json" if mechanism is None else mechanism
     if mechanism is None:
-        designed = design_loop(read)
+        designed = design_loop(read, resolution=resolution)
         designed.save(noise)
     else:
         designed = load_noise(noise)
         read.check_noise(designed)
+    if resolution is None and not designed.design.resolution:
+        resolution = "exact"
     running: Processes = {}
     with ExitStack() as stack:
         stop = stack.enter_context(attended())
@@ -91,8 +103,8 @@ def trial(
             "eavesdrop": ["--log", home / "seen.jsonl"],
             "cloud": [loop],
             "gateway": [
-                "--mechanism", noise, "--state", home / "secret.db", "--resolution", resolution,
-                "--in-broker", own,
+                "--mechanism", noise, "--state", home / "secret.db", "--in-broker", own,
+                *([] if resolution is None else ["--resolution", resolution]),
                 *([] if fresh_noise is None else ["--fresh-noise", fresh_noise]),
             ],
             "plant": [
@@ -120,8 +132,33 @@ def trial(
         lines.append(f"the noise {verdict} {guarantee.asked}, as was asked")
     title = designed.report().title
     lines += [f"{title}; affinedp report {noise} says what it hides and costs", *said.values()]
-    ends = {"folder": str(home), "exit_code": code, "last_words": said, "alarms": alarms}
+    tracked = _tracked(read, home / "plant.jsonl")
+    lines += [
+        f"tracking: {name} was off by {error:.4g} (root mean square)"
+        for name, error in tracked.items()
+    ]
+    learned = eavesdropper(designed)
+    lines += [f"learned: {line}" for line in learned.sentences()]
+    ends = {
+        "tracking_error": tracked,
+        "learned": dict(zip(learned.names, learned.deviations[-1].tolist())),
+        "folder": str(home),
+        "exit_code": code,
+        "last_words": said,
+        "alarms": alarms,
+    }
     return Answer({**promise_as_json(guarantee), **ends}, "\n".join(lines), _code(code or KEPT))
+
+
+def _tracked(read: LoopFile, log: Path) -> dict[str, float]:
+    """How far each state was off its reference over the run, as a root mean square."""
+    import numpy as np
+
+    states = [json.loads(line)["x"] for line in log.read_text(encoding="utf-8").splitlines()]
+    if not states or not read.steered:
+        return {}
+    missed = np.array(states) - read.loop.references(len(states) - 1)
+    return dict(zip(read.loop.plant.state_names, np.sqrt((missed**2).mean(axis=0)).tolist()))
 
 
 def launch(
@@ -257,12 +294,29 @@ def _named_or_own(address: str | None, home: Path) -> Iterator[Broker]:
 
 def _start(log: Path, words: Iterable[object]) -> subprocess.Popen[bytes]:
     """A command as a process that ends when this one does, also if it is killed."""
-    command = [sys.executable, "-m", "affinedp.cli.started", *map(str, words)]
+    command = [sys.executable, "-c", _STARTED, *map(str, words)]
     with open(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as said:
         # a group of its own: Ctrl-C comes to us, and we end them
         return subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=said, stderr=said, start_new_session=True
         )
+
+
+def started() -> None:
+    """Run the command line until whoever started this process is gone."""
+    from affinedp.cli.app import main
+    from affinedp.mqtt.lifeline import when_input_ends
+
+    def end() -> None:
+        if hasattr(signal, "pthread_kill"):  # also wakes it up
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        else:
+            _thread.interrupt_main(signal.SIGTERM)
+        time.sleep(PATIENCE)
+        os._exit(UNEXPECTED)
+
+    when_input_ends(end)
+    main()
 
 
 def _last_words(log: Path) -> str:

@@ -19,21 +19,19 @@ import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Literal, NoReturn
 
 from affinedp.budget.ledger import Ledger
-from affinedp.consensus.agent_noise import AgentNoise
 from affinedp.consensus.message import (
     FREE,
     LARGEST_RUN,
-    AgentError,
     AgentMessage,
     checked_name,
     checked_number,
     checked_weights,
     next_message,
 )
+from affinedp.consensus.one_draw import AgentNoise
 from affinedp.consensus.readouts import Readout, noise_share
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
@@ -229,7 +227,7 @@ class Agent:
 
         Raises
         ------
-        AgentError
+        AffineDPError
             If it contradicts what its sender said before or cannot be, or if its sender uses
             another weight for the link between us, or is in a later run.
         """
@@ -240,29 +238,23 @@ class Agent:
         if message.run < self.run:
             return "of an earlier run"
         if message.run > self.run:
-            raise AgentError(
+            raise AffineDPError(
                 f"agent {message.agent!r} is in run {message.run}, this one in run {self.run}: "
-                f"begin run {message.run} here too (--run {message.run}). {FREE}",
-                message.agent,
-                "run",
+                f"begin run {message.run} here too (--run {message.run}). {FREE}"
             )
         self._check_weight(message)
         said = (message.y,) if message.previous is None else (message.y, message.previous)
         if not all(type(value) is float and math.isfinite(value) for value in said):
-            raise AgentError(
+            raise AffineDPError(
                 f"agent {message.agent!r} sent something that is no number in round "
-                f"{message.round}; it was not taken note of",
-                message.agent,
-                "contradiction",
+                f"{message.round}; it was not taken note of"
             )
         if message.round > self.round + 1:
-            raise AgentError(
+            raise AffineDPError(
                 f"agent {message.agent!r} is at round {message.round}, which it cannot reach "
                 f"without our message of round {message.round - 1}; we are at round {self.round}. "
                 f"{self._run.path} is an old copy, the other one belongs to another run, or the "
-                f"message is forged. {FREE}",
-                message.agent,
-                "contradiction",
+                f"message is forged. {FREE}"
             )
         known = (message.agent, message.round) in self._heard
         self._note(message.agent, message.round, message.y)
@@ -335,12 +327,7 @@ class Agent:
     def __enter__(self) -> Agent:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -356,32 +343,20 @@ class Agent:
         for t, y in said:
             later = message.run > self.run or t > self.round
             if t >= 0 and (later or self._own(t) != y):
-                raise AgentError(
+                raise AffineDPError(
                     f"somebody publishes round {t} as agent {self._name!r} with a value that is "
                     "not ours: it runs twice, its state is an old copy, or someone else uses its "
-                    "name",
-                    self._name,
-                    "contradiction",
+                    "name"
                 )
 
     def _check_weight(self, message: AgentMessage) -> None:
         ours, theirs = self._weights.get(message.agent, 0.0), message.weight
         if ours == theirs and ours > 0:
             return
-        if not (ours and theirs):
-            alone, other = (self._name, message.agent) if ours else (message.agent, self._name)
-            raise AgentError(
-                f"agent {alone!r} has agent {other!r} as a neighbour, but not the other way round: "
-                "without links in both directions the average is not kept",
-                message.agent,
-                "weight",
-            )
-        raise AgentError(
+        raise AffineDPError(
             f"agent {self._name!r} uses the weight {ours!r} for its link with agent "
-            f"{message.agent!r}, which uses {theirs!r}: with different weights the average is "
-            f"not kept. Give both the same. {FREE}",
-            message.agent,
-            "weight",
+            f"{message.agent!r}, which uses {theirs!r} (0 without a link): with different weights "
+            f"the average is not kept. Give both the same. {FREE}"
         )
 
     def _own(self, t: int) -> float:
@@ -405,12 +380,10 @@ class Agent:
     def _note(self, agent: str, t: int, y: float) -> None:
         known = self._heard.get((agent, t)) if t >= self.round else self._said(t, agent)
         if known is not None and known != y:
-            raise AgentError(
+            raise AffineDPError(
                 f"agent {agent!r} said {known!r} in round {t}, and now says {y!r}: it lost its "
                 "state, someone else uses its name, or it cheats. All agents can begin again; "
-                f"{FREE[0].lower()}{FREE[1:]}. Keys keep forged messages out",
-                agent,
-                "contradiction",
+                f"{FREE[0].lower()}{FREE[1:]}. Keys keep forged messages out"
             )
         if t >= self.round:
             self._heard[agent, t] = y

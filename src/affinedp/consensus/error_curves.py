@@ -40,10 +40,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.consensus.promise import Noise
-from affinedp.consensus.schedule import Mover
-from affinedp.consensus.simulation import RUNS_AT_ONCE, finite
-from affinedp.consensus.spectrum import Modes
+from affinedp.consensus.eigenvalues import Modes
+from affinedp.consensus.one_draw import Noise
+from affinedp.consensus.runs import RUNS_AT_ONCE, finite
+from affinedp.consensus.schedule import Schedule
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 
@@ -167,41 +167,43 @@ def _check_alternating(modes: Modes, sizes: FloatArray, times: IntArray, found: 
 
 
 def column_curve(
-    mover: Mover, noise: Noise, x0: FloatArray, times: IntArray, share: float
+    schedule: Schedule, noise: Noise, x0: FloatArray, times: IntArray, share: float
 ) -> ErrorCurve:
     """Return the exact curve by taking every agent's draw through all steps."""
     n = len(x0)
     with np.errstate(over="ignore", invalid="ignore"):
-        total = squares_at(mover, (x0 - x0.mean())[:, None], times, 0.0)[:, 0]
+        total = squares_at(schedule, (x0 - x0.mean())[:, None], times, 0.0)[:, 0]
         with Progress("following every draw") as progress:
             for first in range(0, n, COLUMNS_AT_ONCE):
                 some = np.arange(first, min(first + COLUMNS_AT_ONCE, n))
                 columns = np.zeros((n, len(some)))
                 columns[some, np.arange(len(some))] = noise.sigma[some]
-                total += noise.variance * squares_at(mover, columns, times, share).sum(axis=1)
+                total += noise.variance * squares_at(schedule, columns, times, share).sum(axis=1)
                 progress.update((first + len(some)) / n)
     return exact_curve(total, "every draw followed through all steps", times)
 
 
-def squares_at(mover: Mover, columns: FloatArray, times: IntArray, share: float) -> FloatArray:
+def squares_at(
+    schedule: Schedule, columns: FloatArray, times: IntArray, share: float
+) -> FloatArray:
     """Return ‖Q_t v − c v‖² for each column v, shape (times, columns)."""
-    if mover.order is not None:
-        columns = columns[mover.order]
+    if schedule.order is not None:
+        columns = columns[schedule.order]
     found = np.empty((len(times), columns.shape[1]))
-    for place, now in moved_to(mover, columns, times):
+    for place, now in moved_to(schedule, columns, times):
         left = now - share * columns if share else now
         found[place] = np.einsum("ij,ij->j", left, left)
     return found
 
 
 def moved_to(
-    mover: Mover, columns: FloatArray, times: IntArray
+    schedule: Schedule, columns: FloatArray, times: IntArray
 ) -> Iterator[tuple[int, FloatArray]]:
     """Yield the places of the chosen times, and the columns after so many steps."""
     now, t = columns, 0
     for place, time in enumerate(times.tolist()):
         while t < time:
-            now = mover.move(t, now)
+            now = schedule.move(t, now)
             t += 1
         yield place, now
 
@@ -216,7 +218,7 @@ _HALVINGS = 60  # of an interval in logarithms: more than doubles can tell
 
 
 def estimated_curve(
-    mover: Mover,
+    schedule: Schedule,
     noise: Noise,
     x0: FloatArray,
     times: IntArray,
@@ -228,7 +230,7 @@ def estimated_curve(
     """Return an unbiased estimate of the curve, with an interval."""
     n, scale = len(x0), float(noise.sigma.max())
     unit = noise.sigma / (scale or 1.0)  # so that no square is beyond double precision
-    a, b = _means(mover, unit, times, probes, generator)
+    a, b = _means(schedule, unit, times, probes, generator)
     failure = (1 - confidence) / (1 if share == 0 else 2)
     trace = math.fsum(unit**2) * (1 - 1 / n)  # of A and B at t = 0; A never grows
     low_a, high_a = trace_interval(a, probes, 1.0, failure)
@@ -245,7 +247,7 @@ def estimated_curve(
         # of the average of the draws, which stays, and of what an agent takes off
         stays = size * (1 - share) ** 2 * math.fsum(unit**2) / n
         sure = stays + size * share**2 * trace
-        base = squares_at(mover, (x0 - x0.mean())[:, None], times, 0.0)[:, 0]
+        base = squares_at(schedule, (x0 - x0.mean())[:, None], times, 0.0)[:, 0]
         values = base + sure + size * middle
         # noise adds to the bias and to what stays
         low = np.minimum(values, np.maximum(base + sure + size * low, base + stays))
@@ -256,7 +258,11 @@ def estimated_curve(
 
 
 def _means(
-    mover: Mover, sigma: FloatArray, times: IntArray, probes: int, generator: np.random.Generator
+    schedule: Schedule,
+    sigma: FloatArray,
+    times: IntArray,
+    probes: int,
+    generator: np.random.Generator,
 ) -> tuple[FloatArray, FloatArray]:
     """The means over the probes of ‖Q v‖² and vᵀ Q v with v = C S g."""
     squares, products = np.zeros(len(times)), np.zeros(len(times))
@@ -265,9 +271,9 @@ def _means(
             count = min(RUNS_AT_ONCE, probes - first)
             columns = generator.normal(size=(count, len(sigma))).T * sigma[:, None]
             columns = np.ascontiguousarray(columns - columns.mean(axis=0))
-            if mover.order is not None:
-                columns = columns[mover.order]
-            for place, now in moved_to(mover, columns, times):
+            if schedule.order is not None:
+                columns = columns[schedule.order]
+            for place, now in moved_to(schedule, columns, times):
                 squares[place] += np.einsum("ij,ij->", now, now)
                 products[place] += np.einsum("ij,ij->", now, columns)
             progress.update((first + count) / probes)
@@ -277,12 +283,7 @@ def _means(
 def trace_interval(
     mean: FloatArray, probes: int, largest: float, failure: float
 ) -> tuple[FloatArray, FloatArray]:
-    """Return an interval for the trace A of a positive semidefinite matrix.
-
-    >>> low, high = trace_interval(np.array([100.0]), 64, 1.0, 0.05)
-    >>> round(float(low[0]), 1), round(float(high[0]), 1)
-    (95.2, 104.8)
-    """
+    """Return an interval for the trace A of a positive semidefinite matrix."""
     enough = math.log(2 / failure)
 
     def covers(trace: FloatArray) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:

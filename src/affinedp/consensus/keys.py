@@ -11,8 +11,11 @@ from pathlib import Path
 
 from affinedp.consensus.message import checked_name
 from affinedp.errors import AffineDPError
+from affinedp.files.documents import read_text
+from affinedp.files.writing import write_for_owner
 
 KEY_BYTES = 32
+LARGEST_FILE = 10**7
 
 
 @dataclass(frozen=True)
@@ -47,13 +50,8 @@ class Keys:
         True
         """
         path = Path(file)
-        try:
-            lines = path.read_text(encoding="utf-8").splitlines()
-            shared = os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-        except (OSError, UnicodeDecodeError) as error:
-            reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-            raise AffineDPError(f"the key file {path} cannot be read: {reason}") from None
-        if shared:
+        lines = read_text(path, f"the key file {path}", LARGEST_FILE).splitlines()
+        if os.name == "posix" and path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise AffineDPError(
                 f"the key file {path} can be read by others than its owner: make new keys, since "
                 "these may be known, and chmod 600 them"
@@ -100,10 +98,5 @@ def write_keys(folder: str | os.PathLike[str], links: Iterable[tuple[str, str]])
     if present:
         raise AffineDPError(f"{where / present[0]}.keys exists: no key is overwritten")
     for name, lines in files.items():
-        try:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-            with open(os.open(where / f"{name}.keys", flags, 0o600), "w") as file:
-                file.writelines(lines)
-        except OSError as error:
-            raise AffineDPError(f"{where / name}.keys: {error.strerror}") from None
+        write_for_owner(where / f"{name}.keys", "".join(lines))
     return list(files)

@@ -5,34 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from affinedp.errors import AffineDPError
 
-Why = Literal["contradiction", "weight", "run"]
-
 LONGEST_NAME = 64
 LARGEST_RUN = (1 << 53) - 1  # the largest whole number that every JSON parser keeps
-
-
 FREE = "The draw is kept, and to begin again with it (rerun) costs nothing"
-
-
-class AgentError(AffineDPError):
-    """What another agent does makes it impossible to go on.
-
-    Attributes
-    ----------
-    agent : str
-        Which one.
-    why : {"contradiction", "weight", "run"}
-        It sends two values for one round or is where it cannot be; uses another weight for the
-        link; has begun again or goes another number of rounds.
-    """
-
-    def __init__(self, message: str, agent: str, why: Why) -> None:
-        self.agent, self.why = agent, why
-        super().__init__(message)
 
 
 @dataclass(frozen=True)
@@ -73,11 +51,7 @@ def next_message(own: float, heard: Mapping[str, float], weights: Mapping[str, f
 
 
 def checked_name(name: str) -> str:
-    """Return the name of an agent, or refuse it.
-
-    >>> checked_name("agent-3")
-    'agent-3'
-    """
+    """Return the name of an agent, or refuse it."""
     is_text = isinstance(name, str) and 1 <= len(name) <= LONGEST_NAME
     if not is_text or not all(c.isalnum() or c in "_-." for c in name):
         raise AffineDPError(
@@ -88,11 +62,7 @@ def checked_name(name: str) -> str:
 
 
 def checked_weights(name: str, weights: Mapping[str, float]) -> dict[str, float]:
-    """Return the weights of the links of an agent, sorted by neighbour, or refuse them.
-
-    >>> checked_weights("3", {"5": 0.25, "1": 0.5})
-    {'1': 0.5, '5': 0.25}
-    """
+    """Return the weights of the links of an agent, sorted by neighbour, or refuse them."""
     if not isinstance(weights, Mapping) or not weights:
         raise AffineDPError(f"agent {name!r} has no neighbours: give their names and weights")
     found = {}
@@ -114,11 +84,7 @@ def checked_weights(name: str, weights: Mapping[str, float]) -> dict[str, float]
 
 
 def checked_number(value: float, what: str) -> float:
-    """Return a finite number, or refuse it without showing it.
-
-    >>> checked_number(3, "the value")
-    3.0
-    """
+    """Return a finite number, or refuse it without showing it."""
     try:
         number = float(value)
     except (TypeError, ValueError):

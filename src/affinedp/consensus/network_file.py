@@ -32,6 +32,7 @@ from affinedp.consensus.private import PrivateConsensus
 from affinedp.errors import AffineDPError
 from affinedp.files.declared import Document, Field, FileKind
 from affinedp.files.values import a, as_written, filled_list, number, one_of, shown
+from affinedp.files.writing import write_for_owner
 
 
 def _count(value: Any, where: str) -> int:
@@ -178,12 +179,7 @@ def write_network(
         found = consensus.network.values(values, "values")
         lines += ["", "[values]"]
         lines += [f"{_text(n)} = {float(v)!r}" for n, v in zip(names, found)]
-    try:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        with open(os.open(file, flags, 0o600), "w", encoding="utf-8") as out:
-            out.write("\n".join(lines) + "\n")
-    except OSError as error:
-        raise AffineDPError(f"{file} cannot be written: {error.strerror}") from None
+    write_for_owner(file, "\n".join(lines) + "\n")
 
 
 def _text(text: str) -> str:

@@ -22,10 +22,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, IntArray, is_sparse
-from affinedp.consensus.network import Network, NetworkError, listed
+from affinedp.arrays import FloatArray, IntArray
+from affinedp.consensus.graph import Network, checked_names, is_graph, listed, square_matrix
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,50 +49,31 @@ class DirectedNetwork(Network):
             return
         across = label[self.sources] != label[self.targets]
         closed = np.setdiff1d(np.arange(count), label[self.sources[across]])
-        inside = [self.names[int(i)] for i in np.flatnonzero(label == closed[0])]
-        raise NetworkError(
+        inside = self.named(np.flatnonzero(label == closed[0]))
+        raise AffineDPError(
             f"what {listed(inside)} {'holds' if len(inside) == 1 else 'hold'} never reaches the "
-            "others: along the links there must be a way from every agent to every other",
-            inside,
+            "others: along the links there must be a way from every agent to every other"
         )
 
 
 def directed_network_of(graph: Any, names: Sequence[Hashable] | None = None) -> DirectedNetwork:
-    """Return the network of a directed graph or of a matrix of links.
+    """Return the network of a directed graph or of a matrix of links."""
+    import scipy.sparse as sparse
 
-    >>> ring = directed_network_of([[0, 1, 0], [0, 0, 1], [1, 0, 0]])
-    >>> ring.sources.tolist(), ring.targets.tolist(), ring.shares.tolist()
-    ([0, 1, 2], [1, 2, 0], [0.5, 0.5, 0.5])
-    """
-    if hasattr(graph, "is_directed") and hasattr(graph, "edges"):
+    if is_graph(graph):
         if names is not None:
             raise AffineDPError("the nodes of the graph are the agents: leave names out")
-        agents = tuple(graph.nodes)
+        agents = checked_names(graph.nodes, len(graph))
         place = {name: i for i, name in enumerate(agents)}
         ends = [(place[a], place[b]) for a, b in graph.edges()]
         if not graph.is_directed():
             ends += [(b, a) for a, b in ends]
         pairs = np.array(ends, dtype=np.intp).reshape(-1, 2)
-        return _assemble(pairs, _plain(agents))
-    matrix = graph.toarray() if is_sparse(graph) else real_array(graph, "the matrix of links", 2)
-    if matrix.shape[0] != matrix.shape[1]:
-        raise AffineDPError(f"the matrix of links must be square, not {matrix.shape}")
-    agents = tuple(range(len(matrix))) if names is None else tuple(names)
-    if len(agents) != len(matrix) or len(set(agents)) != len(agents):
-        raise AffineDPError(f"names must be {len(matrix)} different names, one for each agent")
-    return _assemble(np.argwhere(matrix != 0), _plain(agents))
-
-
-def _plain(agents: tuple[Hashable, ...]) -> Sequence[Hashable]:
-    return range(len(agents)) if agents == tuple(range(len(agents))) else agents
-
-
-def _assemble(pairs: IntArray, names: Sequence[Hashable]) -> DirectedNetwork:
-    import scipy.sparse as sparse
-
-    n = len(names)
-    if n < 2:
-        raise NetworkError(f"{n} agent(s) have nothing to average: a network needs at least two")
+    else:
+        matrix = square_matrix(graph, "the matrix of links")
+        agents = checked_names(names, matrix.shape[0])
+        pairs = np.transpose(matrix.nonzero())
+    n = len(agents)
     between = pairs[:, 0] != pairs[:, 1]
     notes = () if between.all() else ("a link of an agent with itself is left out",)
     pairs = np.unique(pairs[between], axis=0)
@@ -108,7 +88,7 @@ def _assemble(pairs: IntArray, names: Sequence[Hashable]) -> DirectedNetwork:
         shape=(n, n),
     )
     made = DirectedNetwork(
-        step, names, 1.0 - shares, notes, sources=sources, targets=targets, shares=shares
+        step, agents, 1.0 - shares, notes, sources=sources, targets=targets, shares=shares
     )
     made.check_connected()
     return made
@@ -120,13 +100,7 @@ Lost = NDArray[np.bool_]
 def losses_of(
     given: Any, network: DirectedNetwork, seed: int | np.random.Generator | None = None
 ) -> Callable[[], Iterator[Lost]]:
-    """Return a maker of the losses of round 0, 1, …: the same ones each time it is called.
-
-    >>> pair = directed_network_of([[0, 1], [1, 0]])
-    >>> rounds = losses_of([[True, False]], pair)()
-    >>> next(rounds).tolist(), next(rounds).tolist()
-    ([True, False], [False, False])
-    """
+    """Return a maker of the losses of round 0, 1, …: the same ones each time it is called."""
     links = network.links_count
     none = np.zeros(links, dtype=np.bool_)
     if given is None:

@@ -16,16 +16,9 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.budget.ledger import Ledger
-from affinedp.consensus import bounds, error_curves
+from affinedp.consensus import error_curves, readouts
 from affinedp.consensus.agent import Agent
-from affinedp.consensus.agent_noise import AgentNoise
-from affinedp.consensus.message import checked_name
-from affinedp.consensus.network import NetworkError, listed, whole
-from affinedp.consensus.promise import NoisyNetwork, PerAgent, noise_for
-from affinedp.consensus.readouts import limit_factor, noise_share
-from affinedp.consensus.schedule import Mover, Schedule, Steady, schedule_of
-from affinedp.consensus.simulation import MOST_NUMBERS, Run, simulate
-from affinedp.consensus.spectrum import (
+from affinedp.consensus.eigenvalues import (
     DENSE_AGENTS,
     Modes,
     Spectrum,
@@ -33,10 +26,14 @@ from affinedp.consensus.spectrum import (
     modes_of,
     spectrum_of,
 )
-from affinedp.consensus.weights import Weights, network_from_edges, network_of
+from affinedp.consensus.graph import Weights, listed, network_from_edges, network_of, whole
+from affinedp.consensus.message import checked_name
+from affinedp.consensus.one_draw import AgentNoise, NoisyNetwork, PerAgent, noise_for
+from affinedp.consensus.runs import MOST_NUMBERS, Run, simulate
+from affinedp.consensus.schedule import Schedule, schedule_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
-from affinedp.laws.named import LawName
+from affinedp.laws.base import LawName
 
 Seed = int | np.random.SeedSequence | np.random.Generator | None
 # Statements (i), (ii) and (iii) of Proposition 1.
@@ -99,7 +96,7 @@ class PrivateConsensus(NoisyNetwork):
         network.check_connected()
         notes = (*network.notes, *check_convergence(network))
         noise = noise_for(network, law, epsilon, delta, mu, sigma)
-        bare = [network.names[int(i)] for i in np.flatnonzero(noise.sigma == 0)]
+        bare = network.named(np.flatnonzero(noise.sigma == 0))
         if bare:
             notes = (*notes, f"{listed(bare)} send their values without noise")
         vars(self).update(network=network, noise=noise, notes=notes)
@@ -244,9 +241,9 @@ class PrivateConsensus(NoisyNetwork):
         """
         count, start = whole(steps, "steps", 0), self._start(x0)
         repeats = whole(runs, "runs", 1)
-        mover = self._mover(schedule, count * repeats)
+        plan = schedule_of(schedule, self.network, count * repeats)
         generator = _generator(seed)
-        return simulate(mover, start, self.noise, count, repeats, generator, keep)
+        return simulate(plan, start, self.noise, count, repeats, generator, keep)
 
     def mean_error(
         self,
@@ -279,7 +276,9 @@ class PrivateConsensus(NoisyNetwork):
         if keep == "all" and float(count + 1) * self.n > MOST_NUMBERS:
             raise AffineDPError(f"{count + 1:,} steps × {self.n:,} agents: use keep='last'")
         times = np.arange(count + 1) if keep == "all" else np.array([count])
-        moved = error_curves.moved_to(self._mover(schedule, 1), start - start.mean(), times)
+        moved = error_curves.moved_to(
+            schedule_of(schedule, self.network, 1), start - start.mean(), times
+        )
         return np.array([deviation for _, deviation in moved])
 
     def mean_square_error(
@@ -324,7 +323,7 @@ class PrivateConsensus(NoisyNetwork):
         ErrorCurve
         """
         times, start = _times(steps), self._start(x0)
-        share = noise_share(readout, self.n)
+        share = readouts.noise_share(readout, self.n)
         if method not in ("auto", "exact", "estimate"):
             raise AffineDPError(f"method must be 'auto', 'exact' or 'estimate', not {method!r}")
         small = self.n <= DENSE_AGENTS
@@ -333,15 +332,15 @@ class PrivateConsensus(NoisyNetwork):
             if not (isinstance(confidence, numbers.Real) and 0 < confidence < 1):
                 raise AffineDPError(f"confidence must be between 0 and 1, not {confidence!r}")
             vectors = whole(probes, "probes", 2)
-            mover = self._mover(schedule, last * vectors)
+            plan = schedule_of(schedule, self.network, last * vectors)
             generator = _generator(seed)
             return error_curves.estimated_curve(
-                mover, self.noise, start, times, share, vectors, float(confidence), generator
+                plan, self.noise, start, times, share, vectors, float(confidence), generator
             )
         if schedule is None and small:
             return error_curves.spectral_curve(self._modes, self.noise, start, times, share)
-        mover = self._mover(schedule, last * self.n)
-        return error_curves.column_curve(mover, self.noise, start, times, share)
+        plan = schedule_of(schedule, self.network, last * self.n)
+        return error_curves.column_curve(plan, self.noise, start, times, share)
 
     # ------------------------------------------------------------------ what it comes to
 
@@ -353,7 +352,7 @@ class PrivateConsensus(NoisyNetwork):
         readout : {"state", "message", "corrected"}
             Which estimate of the average.
         """
-        return self.noise.total_variance * limit_factor(readout, self.n)
+        return self.noise.total_variance * readouts.limit_factor(readout, self.n)
 
     def bound(
         self,
@@ -393,18 +392,14 @@ class PrivateConsensus(NoisyNetwork):
             if gamma.ndim not in (1, 2) or gamma.shape[-1] != self.n:
                 raise AffineDPError(f"noise must have one draw for each of {self.n} agents")
         if x0 is None or steps is None:
-            if gamma is not None:
-                draws = gamma
-                limits = bounds.upwards(lambda: bounds.length(draws))
-                return np.asarray(limits) if gamma.ndim == 2 else float(limits)
-            total = self.noise.total_variance * bounds.ROUNDING_UP
-            return 0.0 if statement == "mean" else total
-        start, count, alpha = self._start(x0), whole(steps, "steps", 0), self.spectrum.alpha_bound
-        if gamma is not None:
-            return bounds.path_bound(alpha, start, gamma, count)
-        if statement == "mean":
-            return bounds.mean_bound(alpha, start, count)
-        return bounds.mean_square_bound(alpha, start, self.noise, count)
+            if statement == "mean":
+                return 0.0
+            nothing = np.zeros(self.n)
+            found = readouts.proposition_1(statement, np.zeros(1), nothing, self.noise, gamma)
+            return float(found[0]) if found.ndim == 1 else found[..., 0]
+        start, count = self._start(x0), whole(steps, "steps", 0)
+        powers = self.spectrum.alpha_bound ** np.arange(count + 1.0)
+        return readouts.proposition_1(statement, powers, start, self.noise, gamma)
 
     def steps_to(
         self, tolerance: float, *, spread: float | None = None, readout: str = "state"
@@ -426,11 +421,11 @@ class PrivateConsensus(NoisyNetwork):
         """
         wanted = _positive(tolerance, "tolerance")
         if spread is None:
-            return bounds.shrinking_steps(self.spectrum.alpha_bound, wanted)
+            return readouts.shrinking_steps(self.spectrum.alpha_bound, wanted)
         if not (isinstance(spread, int | float | np.number) and 0 <= spread < np.inf):
             raise AffineDPError(f"spread must be a finite number, at least 0, not {spread!r}")
         alpha = self.spectrum.alpha_bound
-        return bounds.settling_steps(alpha, self.noise, readout, float(spread), wanted)
+        return readouts.settling_steps(alpha, self.noise, readout, float(spread), wanted)
 
     def optimal_epsilon(
         self, zeta: float, readout: str = "paper", *, delta: float | None = None
@@ -451,7 +446,7 @@ class PrivateConsensus(NoisyNetwork):
         float
         """
         allowed = delta if delta is not None else (self.noise.delta or None)
-        return bounds.optimal_epsilon(self.noise, _positive(zeta, "zeta"), readout, allowed)
+        return readouts.optimal_epsilon(self.noise, _positive(zeta, "zeta"), readout, allowed)
 
     # ------------------------------------------------------------------ inside
 
@@ -459,11 +454,6 @@ class PrivateConsensus(NoisyNetwork):
         if not isinstance(x0, Mapping) and np.ndim(x0) != 1:
             raise AffineDPError(f"x0 must hold one value for each of {self.n} agents")
         return self.network.values(x0, "x0")
-
-    def _mover(self, schedule: Any, products: int) -> Mover:
-        if schedule is None:
-            return Steady(self.network, products)
-        return schedule_of(schedule, self.network)
 
     # ------------------------------------------------------------------ agents as processes
 
@@ -474,10 +464,9 @@ class PrivateConsensus(NoisyNetwork):
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             same = [name for name in self.agents if str(name) == twice]
-            raise NetworkError(
+            raise AffineDPError(
                 f"{same[0]!r} and {same[1]!r} are the same as text, and as processes they would be "
-                "one agent: rename one",
-                same,
+                "one agent: rename one"
             )
         return names
 
@@ -570,10 +559,9 @@ class PrivateConsensus(NoisyNetwork):
         place = self.network.position(name)
         sigma, mu = float(self.sigma[place]), float(self.mu[place])
         if not (sigma > 0 and mu > 0):
-            raise NetworkError(
+            raise AffineDPError(
                 f"agent {name!r} sends its value without noise, so there is nothing to draw once: "
-                "give it mu and noise of its own, however small",
-                (name,),
+                "give it mu and noise of its own, however small"
             )
         epsilon = self.noise.epsilon
         if epsilon is None:
@@ -598,7 +586,7 @@ def _times(steps: int | Sequence[int] | IntArray) -> IntArray:
             )
         return np.arange(count + 1)
     chosen = [whole(step, "each of the chosen steps", 0) for step in steps]
-    if max(chosen, default=0) > bounds.MOST_STEPS:
+    if max(chosen, default=0) > readouts.MOST_STEPS:
         raise AffineDPError("a chosen step is beyond 2^53, which doubles cannot count")
     found = np.array(chosen, dtype=np.int64)
     if not len(found) or np.any(np.diff(found) <= 0):

@@ -11,15 +11,14 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix
-from affinedp.consensus.network import Network, NetworkError, whole
-from affinedp.consensus.spectrum import EPS, largest_eigenvalue, largest_eigenvalue_bound
-from affinedp.consensus.weights import network_of
+from affinedp.consensus.eigenvalues import EPS, largest_eigenvalue, largest_eigenvalue_bound
+from affinedp.consensus.graph import Network, is_graph, network_of, whole
 from affinedp.errors import AffineDPError
 
 # Beyond this many agents and products a better order of the agents pays for itself.
@@ -27,36 +26,6 @@ ORDERED_AGENTS = 30_000
 ORDERED_PRODUCTS = 64
 # News of so many agents, times links, is followed at a time.
 BITS_AT_ONCE = 1 << 28
-
-
-class Mover(Protocol):
-    """What one step does to the messages."""
-
-    @property
-    def order(self) -> IntArray | None:
-        """The order of the agents in ``move``, if it is not their own."""
-
-    def move(self, t: int, messages: FloatArray) -> FloatArray:
-        """Return y(t+1) from y(t), shape (n,) or (n, runs)."""
-
-
-class Steady:
-    """The same weights at every step: one sparse product."""
-
-    def __init__(self, network: Network, products: int = 1) -> None:
-        self._matrix: Matrix = network.transition
-        self._order: IntArray | None = None
-        if network.n >= ORDERED_AGENTS and products >= ORDERED_PRODUCTS:
-            self._matrix, self._order = network.ordered
-
-    @property
-    def order(self) -> IntArray | None:
-        """The order of the agents in ``move``, if it is not their own."""
-        return self._order
-
-    def move(self, t: int, messages: FloatArray) -> FloatArray:
-        """Return P y."""
-        return np.asarray(self._matrix @ messages)
 
 
 class Schedule:
@@ -81,7 +50,7 @@ class Schedule:
     [8.0, 8.0, 8.0]
     """
 
-    order: IntArray | None = None
+    order: IntArray | None = None  # of the agents in :meth:`move`, if it is not their own
 
     def __init__(
         self,
@@ -96,6 +65,7 @@ class Schedule:
                 "a function of the step"
             )
         self._weights = weights
+        self._matrix: Matrix = network.transition
         self._missing, self._table = _absences(network, away)
 
     def __repr__(self) -> str:
@@ -111,8 +81,9 @@ class Schedule:
         messages : array, shape (n,) or (n, runs)
             y(t).
         """
-        network = self.network_at(t)
-        away = self.away_at(t)
+        if self._weights is None and not self._missing and self._table is None:
+            return np.asarray(self._matrix @ messages)
+        network, away = self.network_at(t), self.away_at(t)
         P = network.transition
         if not away.any():
             return np.asarray(P @ messages)
@@ -146,8 +117,7 @@ class Schedule:
         try:
             return _checked_step(given, self._network)
         except AffineDPError as error:
-            agents = error.agents if isinstance(error, NetworkError) else ()
-            raise NetworkError(f"step {t} of the schedule: {error}", agents) from None
+            raise error.located(f"step {t} of the schedule") from None
 
     def away_at(self, t: int) -> NDArray[np.bool_]:
         """Return who is away at step t.
@@ -219,8 +189,16 @@ class Schedule:
         return bool(np.all(known == wanted))
 
 
-def schedule_of(given: Any, network: Network) -> Schedule:
-    """Return a schedule from what was given for one."""
+def schedule_of(given: Any, network: Network, products: int) -> Schedule:
+    """Return a schedule from what was given for one; None is the network as it is.
+
+    For many products linked agents of a large network are put next to each other first.
+    """
+    if given is None:
+        steady = Schedule(network)
+        if network.n >= ORDERED_AGENTS and products >= ORDERED_PRODUCTS:
+            steady._matrix, steady.order = network.ordered
+        return steady
     if not isinstance(given, Schedule):
         return Schedule(network, given)
     if given._network is not network:
@@ -230,9 +208,9 @@ def schedule_of(given: Any, network: Network) -> Schedule:
 
 def _checked_step(given: Any, network: Network) -> Network:
     """The network of one step, in the order of the agents."""
-    if hasattr(given, "is_directed") and hasattr(given, "edges"):
+    if is_graph(given):
         if set(given.nodes) != set(network.names):
-            raise NetworkError(
+            raise AffineDPError(
                 "the graph has other agents. One who joins or leaves for good changes whose "
                 "average it is: make a new PrivateConsensus (a new release); one who is away for "
                 "some steps belongs in away"
@@ -244,12 +222,12 @@ def _checked_step(given: Any, network: Network) -> Network:
             given = ordered
     step: Network = network_of(given)
     if step.n != network.n:
-        raise NetworkError(f"the weights are for {step.n} agents, but there are {network.n}")
+        raise AffineDPError(f"the weights are for {step.n} agents, but there are {network.n}")
     safe = 2.0 * (1 + 1e-12)
     if 2 * step.weight_sums.max() > safe and largest_eigenvalue_bound(step) > safe:
         found = largest_eigenvalue(step)
         if found > 2 + 64 * network.n * EPS:
-            raise NetworkError(
+            raise AffineDPError(
                 f"differences would grow, since λ_n = {found:.6g} > 2: use smaller weights"
             )
     return step

@@ -8,7 +8,7 @@ answer is the same wherever it runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,8 +17,9 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.consensus.private import PrivateConsensus
 from affinedp.consensus.readouts import READOUTS
+from affinedp.consensus.runs import mean_and_error
 from affinedp.errors import AffineDPError
-from affinedp.laws.named import LawName
+from affinedp.laws.base import LawName
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,20 +58,6 @@ class SweepRow:
     mean_square: FloatArray = field(repr=False)
     standard_error: FloatArray = field(repr=False)
     limit: float
-
-
-@dataclass(frozen=True, eq=False)
-class _Task:
-    """What one worker needs: a recipe and two seeds."""
-
-    name: str
-    make: Callable[[], Any]
-    settings: Mapping[str, Any]
-    initial: tuple[float, float]
-    steps: int
-    runs: int
-    value_seed: np.random.SeedSequence
-    noise_seed: np.random.SeedSequence
 
 
 def sweep(
@@ -138,8 +125,8 @@ def sweep(
     low, high = (float(end) for end in initial)
     if not -math.inf < low <= high < math.inf:
         raise AffineDPError(f"initial must be a range of values, not {initial!r}")
+    tasks: list[tuple[tuple[str, LawName, float], Any]] = []
     root = np.random.SeedSequence(seed)
-    tasks = []
     for (name, make), graph_seed in zip(graphs.items(), root.spawn(len(graphs))):
         value_seed, noise_root = graph_seed.spawn(2)
         for law in laws:
@@ -148,12 +135,14 @@ def sweep(
                 settings["delta"] = delta if law == "gaussian" else 0.0
                 shares = _shares(runs, runs_per_task)
                 for share, noise_seed in zip(shares, noise_root.spawn(len(shares))):
-                    task = _Task(
-                        name, make, settings, (low, high), steps, share, value_seed, noise_seed
+                    work = joblib.delayed(_work)(
+                        make, settings, (low, high), steps, share, value_seed, noise_seed
                     )
-                    tasks.append(task)
-    parts = joblib.Parallel()(joblib.delayed(_work)(task) for task in tasks)
-    return _rows(tasks, parts)
+                    tasks.append(((name, law, float(epsilon)), work))
+    groups: dict[tuple[str, LawName, float], list[_Errors]] = {}
+    for (setting, _), found in zip(tasks, joblib.Parallel()(work for _, work in tasks)):
+        groups.setdefault(setting, []).append(found)
+    return [row for setting, found in groups.items() for row in _rows(setting, found)]
 
 
 def _shares(runs: int, most: int) -> list[int]:
@@ -162,49 +151,32 @@ def _shares(runs: int, most: int) -> list[int]:
     return [runs // count + (i < runs % count) for i in range(count)]
 
 
-def _work(task: _Task) -> dict[str, Any]:
-    """Run one task: sums of squared errors and of their squares."""
-    consensus = PrivateConsensus(task.make(), **task.settings)
-    values = np.random.default_rng(task.value_seed).uniform(*task.initial, size=consensus.n)
-    run = consensus.run(values, task.steps, task.runs, task.noise_seed, keep="errors")
-    squares = {readout: run.squared_error(readout) for readout in READOUTS}
-    return {
-        "agents": consensus.n,
-        "sigma": float(consensus.sigma.max()),
-        "limit": {readout: consensus.limit(readout) for readout in READOUTS},
-        "mean": {readout: found.mean(axis=0) for readout, found in squares.items()},
-        "spread": {readout: found.var(axis=0) for readout, found in squares.items()},
-    }
+# The agents, their largest σ, the limit by read-out, and squared errors by read-out, run and step.
+_Errors = tuple[int, float, list[float], list[FloatArray]]
 
 
-def _rows(tasks: Sequence[_Task], parts: Sequence[dict[str, Any]]) -> list[SweepRow]:
-    """Put the tasks of one setting together, by the mean and variance of groups."""
-    groups: dict[tuple[str, LawName, float], list[int]] = {}
-    for place, task in enumerate(tasks):
-        key = (task.name, task.settings["law"], task.settings["epsilon"])
-        groups.setdefault(key, []).append(place)
-    rows = []
-    for (name, law, epsilon), places in groups.items():
-        counts = np.array([tasks[place].runs for place in places], dtype=float)[:, None]
-        first = parts[places[0]]
-        for readout in READOUTS:
-            means = np.array([parts[place]["mean"][readout] for place in places])
-            spreads = np.array([parts[place]["spread"][readout] for place in places])
-            runs = float(counts.sum())
-            mean = (counts * means).sum(axis=0) / runs
-            variance = (counts * (spreads + (means - mean) ** 2)).sum(axis=0) / (runs - 1)
-            rows.append(
-                SweepRow(
-                    name,
-                    law,
-                    float(epsilon),
-                    readout,
-                    first["agents"],
-                    int(runs),
-                    first["sigma"],
-                    mean,
-                    np.sqrt(variance / runs),
-                    first["limit"][readout],
-                )
-            )
-    return rows
+def _work(
+    make: Callable[[], Any],
+    settings: Mapping[str, Any],
+    initial: tuple[float, float],
+    steps: int,
+    runs: int,
+    value_seed: np.random.SeedSequence,
+    noise_seed: np.random.SeedSequence,
+) -> _Errors:
+    """Run one task."""
+    consensus = PrivateConsensus(make(), **settings)
+    values = np.random.default_rng(value_seed).uniform(*initial, size=consensus.n)
+    run = consensus.run(values, steps, runs, noise_seed, keep="errors")
+    limits = [consensus.limit(readout) for readout in READOUTS]
+    squares = [run.squared_error(readout) for readout in READOUTS]
+    return consensus.n, float(consensus.sigma.max()), limits, squares
+
+
+def _rows(setting: tuple[str, LawName, float], found: Sequence[_Errors]) -> Iterator[SweepRow]:
+    """Yield the errors of one setting, by read-out."""
+    agents, sigma, limits, _ = found[0]
+    for place, readout in enumerate(READOUTS):
+        squares = np.concatenate([one[3][place] for one in found])
+        errors = mean_and_error(squares)
+        yield SweepRow(*setting, readout, agents, len(squares), sigma, *errors, limits[place])

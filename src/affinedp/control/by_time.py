@@ -1,26 +1,38 @@
-"""Noise on outputs by time: how large it is, and a block of python-control that adds it."""
+"""Noise on outputs over time: how large it is, a block of python-control that adds it, what
+remains to be learned of an event later."""
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.control.checks import causal, filter_of, whole_number
+from affinedp.control.gateway_path import sent
+from affinedp.domains.dynamics import ENDLESS
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.exact.systems import upper
 from affinedp.mechanism import Mechanism
+from affinedp.neighbours.inputs import Inputs
 from affinedp.strategies.causal import Causal
+from affinedp.strategies.filter import Filter
 
 
 def noise_by_time(mechanism: Mechanism, steps: int | None = None) -> FloatArray:
     """Return the standard deviation of the noise on every output, step by step.
+
+    Noise that was designed for sensors with steps (``resolution=``) comes with all that a gateway
+    adds to hide these.
 
     Parameters
     ----------
     mechanism : Mechanism
         Of noise on the outputs of a system.
     steps : int, optional
-        How many, from the first on; the whole horizon by default.
+        How many, from the first on; the whole horizon by default.  Stationary noise without an end
+        is the same at every step: then one row.
 
     Returns
     -------
@@ -29,12 +41,15 @@ def noise_by_time(mechanism: Mechanism, steps: int | None = None) -> FloatArray:
     Examples
     --------
     >>> from affinedp.control import design_output_noise, noise_by_time
-    >>> m = design_output_noise(([[0.5]], [[1]]), 4, 1.0, 0.01, neighbours="initial")
+    >>> m = design_output_noise(([[0.5]], [[1]]), 4, 1.0, 0.01, adjacency="initial")
     >>> (noise_by_time(m) / noise_by_time(m)[0]).ravel().tolist()
     [1.0, 0.5, 0.25, 0.125]
     """
     strategy = causal(mechanism)
-    return strategy.deviations(mechanism.noise, _steps(strategy, steps))
+    if steps is None and isinstance(strategy, Filter) and strategy.horizon >= ENDLESS:
+        steps = 1
+    made, added = sent(mechanism)
+    return np.sqrt(made.deviations(mechanism.noise, _steps(strategy, steps)) ** 2 + added)
 
 
 def sample_noise(
@@ -69,10 +84,10 @@ def sample_noise(
     ((3, 50, 1), True)
     """
     strategy = causal(mechanism)
-    if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 1:
-        raise AffineDPError(f"size must be a number of runs, not {size!r}")
-    generator = np.random.default_rng(seed)
-    return strategy.simulated(mechanism.noise, generator, int(size), _steps(strategy, steps))
+    generator, runs = np.random.default_rng(seed), whole_number(size, "size")
+    made, added = sent(mechanism)
+    found = made.simulated(mechanism.noise, generator, runs, _steps(strategy, steps))
+    return found + np.sqrt(added) * generator.standard_normal(found.shape) if added.any() else found
 
 
 def noise_block(
@@ -132,28 +147,92 @@ def noise_block(
     )  # fmt: skip
 
 
-def causal(mechanism: Any) -> Causal:
-    """Return the strategy of a mechanism that makes noise step by step, or refuse it.
+def _steps(strategy: Causal, steps: int | None) -> int:
+    if steps is None:
+        return strategy.horizon
+    if whole_number(steps, "steps") > strategy.horizon:
+        raise AffineDPError(f"{steps} steps are more than the horizon of {strategy.horizon}")
+    return int(steps)
+
+
+def leak_after(mechanism: Mechanism, steps: int) -> float:
+    """Return which share of s² an event can still tell, some steps after it.
+
+    It is about someone who saw everything before.  Who starts to watch then learns more, so do
+    not give budget back by this number.
 
     Parameters
     ----------
     mechanism : Mechanism
-        What was given.
+        For all time, with window 1.
+    steps : int
+        How many outputs were seen since the event.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from affinedp.control import design_input_noise, leak_after
+    >>> m = design_input_noise(([[0.99]], [[0.9]], [[1.0]]), 1.0, 1e-4)
+    >>> bool(leak_after(m, 96) < 0.01)                           # a day of quarters of an hour
+    True
     """
-    if isinstance(mechanism, Mechanism) and isinstance(mechanism.strategy, Causal):
-        return mechanism.strategy
-    raise AffineDPError(
-        "this needs noise on the outputs of a system, from design_output_noise, "
-        "design_input_noise, independent_output_noise or verify_output_noise, not "
-        f"{mechanism!r:.60}"
-    )
+    made, mu = _proved(mechanism)
+    count = whole_number(steps, "steps")
+    s = mechanism.guarantee.sensitivity * made.scale
+    later = max(mu[i] ** 2 * made.energy.later(i, count) for i in range(len(mu)))
+    return float(min(1.0, later / s**2))
 
 
-def _steps(strategy: Causal, steps: int | None) -> int:
-    if steps is None:
-        return strategy.horizon
-    if isinstance(steps, bool) or not isinstance(steps, int | np.integer) or steps < 1:
-        raise AffineDPError(f"steps must be a number of steps, not {steps!r}")
-    if steps > strategy.horizon:
-        raise AffineDPError(f"{steps} steps are more than the horizon of {strategy.horizon}")
-    return int(steps)
+def events_sensitivity(mechanism: Mechanism, events: int, apart: int) -> float:
+    """Return a bound on the sensitivity to several events that are some steps apart.
+
+    Far apart, K events cost little more than √K times one: this says how much.  For events that
+    are close together K times one is always right, and the bound is never more.
+    (``‖Σ_j d(· − t_j)‖²`` has the products ``R_k`` of responses at lag k, and ``|R_k|`` is at most
+    ‖d‖ times the root of the energy that is still to come k steps after an event.)
+
+    Parameters
+    ----------
+    mechanism : Mechanism
+        For all time, with window 1.
+    events : int
+        How many events, on any private inputs.
+    apart : int
+        At least so many steps between two of them.
+
+    Returns
+    -------
+    float
+
+    Examples
+    --------
+    >>> from affinedp.control import design_input_noise, events_sensitivity
+    >>> m = design_input_noise(([[0.99]], [[0.9]], [[1.0]]), 1.0, 1e-4)
+    >>> ratio = events_sensitivity(m, 30, apart=96) / m.guarantee.sensitivity
+    >>> 30**0.5 < ratio < 6.2
+    True
+    """
+    made, mu = _proved(mechanism)
+    proof, inputs = made.energy, range(len(mu))
+    count, gap = whole_number(events, "events"), whole_number(apart, "apart")
+    largest = max(mu[i] ** 2 * upper(proof.of(i)) for i in inputs)
+    total = float(count)
+    for j in range(1, count):
+        later = max(mu[i] ** 2 * proof.later(i, j * gap) for i in inputs)
+        share = math.sqrt(later / largest)
+        total += 2 * (count - j) * share
+        if share < 1e-12:  # all that follow are smaller
+            total += 2 * share * count * (count - j)
+            break
+    s = mechanism.guarantee.sensitivity
+    return s * min(float(count), math.sqrt(total) * (1 + 1e-12))
+
+
+def _proved(mechanism: Mechanism) -> tuple[Filter, FloatArray]:
+    made, neighbours = filter_of(mechanism), mechanism.adjacency
+    if made.domain.horizon is not None or type(neighbours) is not Inputs or neighbours.window != 1:
+        raise AffineDPError("this is for noise for all time that hides single steps (window=1)")
+    return made, neighbours.mu

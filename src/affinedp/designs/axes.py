@@ -22,34 +22,15 @@ MOST_DIMENSIONS = 2_000
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """A cross-polytope in a basis of the lattice.
+    """A cross-polytope in a basis of the lattice."""
 
-    Attributes
-    ----------
-    basis : array, shape (r, r)
-        The axes as columns, of whole numbers and determinant ±1.
-    widths : array, shape (r,)
-        Where the body ends on every axis; every move is inside.
-    error : float
-        What the noise costs at rate ε.
-    """
-
-    basis: FloatArray
-    widths: FloatArray
-    error: float
+    basis: FloatArray  # the axes as columns, of whole numbers and determinant ±1; shape (r, r)
+    widths: FloatArray  # where the body ends on every axis; every move is inside; shape (r,)
+    error: float  # what the noise costs at rate ε
 
 
 def best_axes(moves: FloatArray, cost: FloatArray, limit: float) -> Axes:
     """Return the axes of least cost, among the basis of the coordinates and those of moves.
-
-    Parameters
-    ----------
-    moves : array, shape (K, r)
-        Whole moves in coordinates of the lattice, one per row.
-    cost : array, shape (r, r)
-        Cost of noise.
-    limit : float
-        ε.
 
     Examples
     --------
@@ -67,15 +48,7 @@ def best_axes(moves: FloatArray, cost: FloatArray, limit: float) -> Axes:
 
 
 def lattice_bases(moves: FloatArray, cost: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yield bases of the lattice as columns, with their inverses.
-
-    Parameters
-    ----------
-    moves : array, shape (K, r)
-        Whole moves, one per row.
-    cost : array, shape (r, r)
-        Cost of noise.
-    """
+    """Yield bases of the lattice as columns, with their inverses."""
     size = moves.shape[1]
     unit = np.eye(size)
     yield unit, unit

@@ -12,43 +12,36 @@ from collections.abc import Iterator
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.designs.effort import Budget
 
 # Extra points are searched for in so many dimensions; beyond, hulls take too long.
 MOST_SEARCHED = 5
 # Steps of a search: a hull is computed at each of them.
 STEPS = 300
 POLISH = 1_500
+# What one evaluation costs before its first simplex, in multiply-adds.
+CALL_WORK = 3e5
 
 
 class Search:
-    """The error of hull(± base, ± X) as a function of X, with its gradient.
+    """The error of hull(± base, ± X) as a function of X, with its gradient."""
 
-    Parameters
-    ----------
-    base : array, shape (K, r)
-        Moves, in units in which the cost is |z|².
-    """
-
-    def __init__(self, base: FloatArray) -> None:
+    def __init__(self, base: FloatArray, budget: Budget | None = None) -> None:
+        self.budget = budget or Budget.of("thorough")
         self.base = np.vstack([base, -base])
         self.dimension = base.shape[1]
         if self.dimension > 1:
             self.base = self.base[_hull(self.base)[0]]
 
     def value(self, flat: FloatArray) -> tuple[float, FloatArray]:
-        """Return the error and its gradient with respect to the extra points.
-
-        Parameters
-        ----------
-        flat : array
-            The extra points, one after the other.
-        """
+        """Return the error and its gradient with respect to the extra points."""
         extra = flat.reshape(-1, self.dimension)
         points = np.vstack([self.base, extra, -extra])
         try:
             simplices = _hull(points)[1]
         except (ValueError, RuntimeError):
             return 1e300, np.zeros_like(flat)
+        self.budget.spend(CALL_WORK + 100.0 * len(simplices) * self.dimension**2)
         corners = points[simplices]
         determinants = np.linalg.det(corners)
         # flat simplices of a facet that qhull triangulated carry no weight
@@ -71,13 +64,7 @@ class Search:
         return error, np.asarray(both.ravel())
 
     def from_start(self, start: FloatArray) -> tuple[float, FloatArray]:
-        """Return the least error found from a start, and the extra points; never worse than it.
-
-        Parameters
-        ----------
-        start : array, shape (points, r)
-            Extra points to start from.
-        """
+        """Return the least error found from a start, and the extra points; never worse than it."""
         from scipy.optimize import minimize
 
         best, chosen = self.value(start.ravel())[0], start
@@ -110,29 +97,16 @@ def better_bodies(
     given: list[FloatArray],
     starts: int,
     generator: np.random.Generator,
+    budget: Budget | None = None,
 ) -> Iterator[FloatArray]:
-    """Yield sets of extra points whose hull with the moves has a small error, the best first.
-
-    Parameters
-    ----------
-    moves : array, shape (K, r)
-        Points that the body must contain.
-    cost : array, shape (r, r)
-        Positive definite: the error is E zᵀ cost z.
-    given : list of arrays, shape (points, r)
-        Starts that are known to be good.
-    starts : int
-        Random starts besides.
-    generator : Generator
-        For those.
-    """
+    """Yield sets of extra points whose hull with the moves has a small error, the best first."""
     size = moves.shape[1]
     if size < 2 or size > MOST_SEARCHED or not (starts or given):
         return
     root = np.linalg.cholesky(cost).T
     back = np.linalg.inv(root).T
     try:
-        search = Search(moves @ root.T)
+        search = Search(moves @ root.T, budget)
     except ValueError:  # so flat that floats cannot tell: the hull will have to do
         return
     spread = np.linalg.cholesky(search.base.T @ search.base / len(search.base)).T
@@ -140,8 +114,11 @@ def better_bodies(
     for i in range(starts):
         count = (1, 2, 3, size, size + 1, 2 * size)[i % 6]
         points.append(1.3 * generator.normal(size=(count, size)) @ spread)
-    hull = search.value(np.zeros(0))[0]
-    found = [search.from_start(start) for start in points]
+    found: list[tuple[float, FloatArray]] = []
+    with search.budget.keeping("bodies"):
+        hull = search.value(np.zeros(0))[0]
+        for start in points:
+            found.append(search.from_start(start))
     for error, extra in sorted(found, key=lambda pair: pair[0]):
         if error < hull * (1 - 1e-6):
             yield np.asarray(extra @ back)

@@ -11,9 +11,9 @@ from affinedp.arrays import Matrix
 from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import Block, with_floor
 from affinedp.errors import AffineDPError
-from affinedp.neighbours.exact_moves import weight_of_three
+from affinedp.neighbours.whole import weight_of_three
+from affinedp.privacy.design import LeastPossible, Objective
 from affinedp.privacy.least_error import Data
-from affinedp.privacy.least_possible import LeastPossible, Objective
 from affinedp.privacy.least_proof import LeastProof
 from affinedp.record import MechanismRecord, error_under
 
@@ -28,17 +28,7 @@ TOLERANCE = 1e-6
 def proof_of(
     blocks: list[Block], solved: Mapping[str, LeastTrace], unit: float = 1.0
 ) -> LeastProof:
-    """Return the bound that the blocks have together, with its proof.
-
-    Parameters
-    ----------
-    blocks : list of Block
-        The design problem.
-    solved : mapping
-        The least trace of every kind of block.
-    unit : float
-        The sensitivity for which they were solved.
-    """
+    """Return the bound that the blocks have together, with its proof."""
     import scipy.sparse as sparse
 
     value = sum(solved[block.key].lower_bound for block in blocks)
@@ -55,13 +45,6 @@ def dual_value(blocks: list[Block], tol: float = TOLERANCE) -> LeastProof | None
 
     There is none where the weights leave a combination free, or where double precision cannot
     certify it.
-
-    Parameters
-    ----------
-    blocks : list of Block
-        The design problem.
-    tol : float
-        Relative gap.
     """
     solved: dict[str, LeastTrace] = {}
     try:
@@ -86,21 +69,7 @@ def with_least(
     data: Data = "any",
     objective: Objective = "sum",
 ) -> Kind:
-    """Return the mechanism with the bound that belongs to its promise, if there is one.
-
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        As designed.
-    weights : matrix, shape (m, m)
-        What squared error costs.
-    proof : LeastProof or None
-        Of :func:`dual_value`.
-    epsilon, delta : float
-        The promise of one release.
-    data, objective
-        As for :class:`~affinedp.privacy.least_possible.LeastPossible`.
-    """
+    """Return the mechanism with the bound that belongs to its promise, if there is one."""
     if proof is None:
         return mechanism
     import scipy.sparse as sparse

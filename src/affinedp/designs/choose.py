@@ -2,32 +2,33 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, within_range
+from affinedp.arrays import Matrix, within_range
 from affinedp.designs.bounds import dual_value, with_least
+from affinedp.designs.effort import Budget, Effort
 from affinedp.designs.gaussian import least_gaussian
-from affinedp.designs.large_sum import MOST_LISTED_SUM
 from affinedp.designs.largest import least_largest
 from affinedp.designs.problem import Problem, checked_problem
-from affinedp.designs.pure import Effort, PureDesigns
-from affinedp.designs.separate import split
+from affinedp.designs.pure import Candidate, pure_candidates
+from affinedp.designs.separate import checked_weights
 from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
+from affinedp.functions.known import FINE, KnownFunction, OfFunction
+from affinedp.laws.one_sum import continuous_error
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.neighbours.choose import adjacency_of
-from affinedp.neighbours.exact_moves import moves_are_whole
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency, adjacency_of
+from affinedp.neighbours.whole import moves_are_whole
+from affinedp.privacy.design import Alternative, Objective
 from affinedp.privacy.least_error import least_variance
-from affinedp.privacy.least_possible import Alternative, Objective
 from affinedp.privacy.least_proof import LeastProof
 from affinedp.privacy.verification import resolve_query
 from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
@@ -35,16 +36,20 @@ from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
-AnyLaw = Literal["auto", "gaussian", "laplace", "knorm", "staircase"]
+AnyLaw = Literal["auto", "gaussian", "laplace", "knorm", "staircase", "productnorm"]
 LAW_NAMES = {
     "gaussian": "Gaussian",
     "laplace": "Laplace",
     "knorm": "K-norm",
     "staircase": "Staircase",
+    "productnorm": "Product-norm",
 }
 LAWS = tuple(LAW_NAMES)
 # In this order: where they are equal the first is taken.
-PURE = ("knorm", "staircase", "laplace")
+PURE = ("knorm", "productnorm", "staircase", "laplace")
+# Searches end at an error of so many times the bound.
+ENOUGH = 1.001
+SHARED = "whole noise must hide all that the query reveals, and neighbours share some of it"
 # Errors that are the same up to the accuracy of a design.
 SAME = 1e-6
 # Errors that are the same up to rounding: stairs of one step are the geometric law.
@@ -62,7 +67,7 @@ def design(
     objective: Objective = "sum",
     integers: bool = False,
     mu: float | ArrayLike | None = None,
-    query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
+    query: ArrayLike | sparse.sparray | Sequence[str] | KnownFunction | None = None,
     adjacency: Adjacency | None = None,
     weights: ArrayLike | sparse.sparray | None = None,
     imbalance: float | None = None,
@@ -89,8 +94,9 @@ def design(
         The public equations.
     epsilon, delta : float
         The promise that all releases keep together.  With δ = 0 Gaussian noise is out.
-    law : {"auto", "gaussian", "laplace", "knorm", "staircase"}
-        The law, or the best of them.
+    law : {"auto", "gaussian", "laplace", "knorm", "staircase", "productnorm"}
+        The law, or the best of them.  ``"knorm"`` is the best body of any kind, or Laplace noise
+        where that is less.
     releases : int
         How many releases about the same secret are planned.
     objective : {"sum", "largest"}
@@ -102,22 +108,25 @@ def design(
         published is not whole (``law="knorm"`` keeps it whole).
     mu : float or array_like, shape (n,), optional
         How far an entry moves (default 1), for the neighbours of Definition 4.
-    query : array_like, shape (m, n), or sequence of names, optional
-        F, or the names of the entries to publish; the identity by default.
+    query : array_like, shape (m, n), or sequence of names, or a function, optional
+        F, or the names of the entries to publish; the identity by default.  Or a function with a
+        known reach, such as ``affinedp.functions.peak()``.
     adjacency : Adjacency, optional
         Other neighbours than those of Definition 4 with ``mu``.
     weights : array_like, shape (m,) or (m, m), optional
         What squared error costs, for ``objective="sum"``: one weight per output, or a matrix.
     imbalance : float, optional
         For moves that cannot be listed, as for :func:`design_gaussian`: only Gaussian noise then.
-    effort : {"quick", "default", "thorough"}
-        How long laws without a closed form are searched: Laplace strategies from one start, from
-        a few, or from as many as agree.  Ctrl-C ends a search and keeps the best law so far.
+    effort : {"quick", "default", "thorough"} or float
+        How long laws without a closed form are searched.  Steps are counted, so that the same
+        effort and seed give the same noise on one machine; a number is one of seconds, and they
+        need not.  A search ends early where the error is within a thousandth of the bound.
+        Ctrl-C ends it too and keeps the best so far.  The notes say what was not searched.
     seed : int or Generator
         For searches that start at random.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
-        :class:`~affinedp.discovery.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        :class:`~affinedp.errors.AffineDPWarning` says so.  Nothing else
         depends on it.
 
     Returns
@@ -132,13 +141,14 @@ def design(
     >>> m.law, m.guarantee.holds(1.0, 1e-6)
     ('gaussian', True)
     """
+    if isinstance(query, KnownFunction):
+        about = adjacency_of(manifold, adjacency, mu)
+        return _of_function(about, query, epsilon=epsilon, delta=delta, law=law, releases=releases)
     problem = checked_problem(
         adjacency_of(manifold, adjacency, mu), resolve_query(manifold, query), weights,
         float(real_array(epsilon, "epsilon", 0)), float(real_array(delta, "delta", 0)),
         releases, objective, integers, imbalance,
     )  # fmt: skip
-    if effort not in ("quick", "default", "thorough"):
-        raise AffineDPError(f"effort must be 'quick', 'default' or 'thorough', not {effort!r}")
     if law not in ("auto", *LAWS):
         raise AffineDPError(f"law must be one of auto, {', '.join(LAWS)}, not {law!r}")
     if (law == "gaussian" or imbalance is not None) and not problem.delta:
@@ -155,27 +165,55 @@ class _Start:
 
     gaussian: Mechanism | None
     dual: LeastProof | None
-    weights: FloatArray | Matrix
+    weights: Matrix
 
 
-def _start(problem: Problem, laws: Sequence[str]) -> _Start:
-    """Design Gaussian noise where it is asked for, and the bound in any case."""
+def _start(problem: Problem, laws: Sequence[str], budget: Budget) -> _Start:
+    """Design Gaussian noise where it is asked for, and the bound where moves can be listed."""
     limit = problem.sensitivity if problem.delta else 1.0
     if problem.objective == "largest":
-        blocks = list(split(problem.adjacency, problem.query, problem.weights))
+        blocks = problem.blocks(problem.weights)
         found = least_largest(problem.adjacency, problem.query, problem.names, limit, blocks)
         made = found.found.mechanism if problem.delta else None
-        return _Start(made, found.found.dual, found.weights)
+        weights = checked_weights(found.weights, problem.query.shape[0])
+        return _Start(made, found.found.dual, weights)
+    closed = None
+    if is_one_sum(problem.adjacency, problem.query) and _within_squares(problem):
+        closed = dual_of_sum(problem.adjacency, problem.weights, problem.integers)
     if problem.delta and "gaussian" in laws:
+        if closed is not None and "knorm" in laws and problem.epsilon:
+            # noise of a pure law is known in closed form too: the better one is made
+            pure = continuous_error(len(problem.names), problem.pure_epsilon) / 2 * closed
+            if pure / (len(problem.names) - 1) <= closed / problem.sensitivity**2:
+                return _Start(None, LeastProof(closed), problem.weights)
         least = least_gaussian(
             problem.adjacency, problem.query, problem.names, limit, problem.weights,
             imbalance=problem.imbalance,
         )  # fmt: skip
         return _Start(least.mechanism, least.dual, problem.weights)
-    if not laws:
+    if closed is not None:
+        return _Start(None, LeastProof(closed), problem.weights)
+    if not laws or not problem.can_be_listed(budget.moves):
         return _Start(None, None, problem.weights)
-    blocks = list(split(problem.adjacency, problem.query, problem.weights))
-    return _Start(None, dual_value(blocks), problem.weights)
+    return _Start(None, dual_value(problem.blocks(problem.weights)), problem.weights)
+
+
+def _mu(problem: Problem) -> float:
+    """How far all entries of one sum move."""
+    assert isinstance(problem.adjacency, CircuitAdjacency)
+    return float(problem.adjacency.mu[0])
+
+
+def _moves_are_whole(problem: Problem) -> bool:
+    """Whether a bound for real moves is one for whole ones; without a list for one sum."""
+    if is_one_sum(problem.adjacency, problem.query):
+        return _mu(problem).is_integer()
+    return moves_are_whole(problem.adjacency)
+
+
+def _within_squares(problem: Problem) -> bool:
+    """Whether the squares of moves are ordinary doubles."""
+    return 2.0**-480 < _mu(problem) < 2.0**480
 
 
 def least_noise(
@@ -186,91 +224,106 @@ def least_noise(
     practice: Sequence[tuple[str, Mechanism]] = (),
     effort: Effort = "default",
 ) -> Mechanism:
-    """Return the noise of least error: of all these laws, and of given mechanisms.
+    """Return the noise of least error: of all these laws, and of given mechanisms, by name.
 
     This is the one place where noise is compared.
-
-    Parameters
-    ----------
-    problem : Problem
-        What is to be designed.
-    laws : sequence of str
-        The laws that are designed.
-    seed : int or Generator
-        For searches that start at random.
-    practice : sequence of (str, Mechanism)
-        Further mechanisms that keep the promise, by name: standard practice.
-    effort : {"quick", "default", "thorough"}
-        How long Laplace strategies are searched.
     """
+    laws, budget = list(laws), Budget.of(effort)
     alone = len(laws) == 1 and not practice
-    if not alone and not practice and (large := _large_sum(problem, seed)) is not None:
-        return large
-    start = _start(problem, laws)
-    if problem.integers and start.dual and not moves_are_whole(problem.adjacency):
-        start = replace(start, dual=None)
-    if alone and start.gaussian is not None and laws[0] == "gaussian":
-        return _explained(problem, start.gaussian, start.dual, (), alone)
-    designed = [("", start.gaussian)] if start.gaussian and "gaussian" in laws else []
-    designed += practice
-    below = _least_pure(problem, start.dual)
-    reason = _of_no_use(problem, [one for _, one in designed], below)
+    start = _start(problem, laws, budget)
+    dual = start.dual
+    if problem.integers and dual is not None and not _moves_are_whole(problem):
+        dual = None
+    designed = [Candidate(start.gaussian)] if start.gaussian and "gaussian" in laws else []
+    designed += [Candidate(one, name=name) for name, one in practice]
+    below = _least_pure(problem, dual)
     pure = [name for name in PURE if name in laws]
+    skipped = []
+    if problem.delta and "gaussian" in laws and start.gaussian is None and dual is not None:
+        closed = dual.value / problem.sensitivity**2
+        skipped.append(Alternative("gaussian", closed, False, "(in closed form; not designed)"))
+    reason = _of_no_use(problem, [one.mechanism for one in designed], below) if pure else ""
     if reason:
-        skipped = [Alternative(name, below, False, reason) for name in pure]
-    else:
-        made = PureDesigns(
-            problem, start.weights, seed, effort=effort, alone=alone,
-            searches_all=alone or effort != "default" or not designed,
-        )  # fmt: skip
-        skipped = made.add(pure, designed, below, alone)
-    if not alone:
-        designed, unfit = _released(problem, designed)
-        skipped = [*skipped, *unfit]
-    name, best = _simplest(problem, designed)
-    others = tuple(
-        Alternative(m.law, problem.error(m), True, own) for own, m in designed if m is not best
-    )
-    if name:
-        best = best.with_design(notes=(*best.notes, f"the best of what was compared: {name}"))
-    return _explained(problem, best, start.dual, (*others, *skipped), alone)
+        skipped += [Alternative(name, below, False, reason) for name in pure]
+    elif pure:
+        enough = ENOUGH * below
+        found = pure_candidates(problem, set(pure), start.weights, seed, budget)
+        try:
+            for one in found:
+                designed.append(one)
+                asked = one.mechanism.law in laws
+                if one.settled or (asked and problem.error(one.mechanism) <= enough):
+                    break
+        except KeyboardInterrupt:
+            if not designed:
+                raise
+            budget.note("interrupted: the best so far")
+        except AffineDPError:
+            if not designed:
+                raise
+    best, others = _least(problem, designed)
+    notes = (*best.mechanism.notes, *budget.notes)
+    if best.name:
+        notes = (*notes, f"the best of what was compared: {best.name}")
+    chosen = best.mechanism.with_design(notes=notes)
+    return _explained(problem, chosen, dual, (*others, *([] if alone else skipped)), alone)
 
 
-def _released(
-    problem: Problem, designed: list[tuple[str, Mechanism]]
-) -> tuple[list[tuple[str, Mechanism]], list[Alternative]]:
-    """What can be released, and the others: whole noise must hide all that the query reveals."""
-    unfit = [one for _, one in designed if one.noise.whole and one.shared_part is not None]
-    fit = [pair for pair in designed if not any(pair[1] is one for one in unfit)]
-    if not fit:
-        return designed, []
-    reason = "whole noise must hide all that the query reveals, and neighbours share some of it"
-    return fit, [Alternative(one.law, problem.error(one), False, reason) for one in unfit]
+def _least(
+    problem: Problem, designed: list[Candidate]
+) -> tuple[Candidate, tuple[Alternative, ...]]:
+    """The least noise whose promise was verified, and what else was compared."""
+    waiting = [(problem.error(one.mechanism), one) for one in designed]
+    others: list[Alternative] = []
+    refusal: AffineDPError | None = None
+    while waiting:
+        place = _simplest(waiting)
+        error, one = waiting.pop(place)
+        try:
+            made = replace(one, mechanism=one.made(), limit=None)
+            if made.mechanism.noise.whole and made.mechanism.shared_part is not None:
+                raise AffineDPError(SHARED)
+        except AffineDPError as found:
+            refusal = refusal or found
+            reason = f"(not designed: {str(found).partition('. ')[0]})"
+            others.append(Alternative(one.mechanism.law, error, False, reason))
+            continue
+        real = problem.error(made.mechanism)
+        if one.limit is not None and real > error * (1 + SAME):  # not what floats said it costs
+            waiting.append((real, made))
+            continue
+        return made, (*_compared(problem, made, waiting), *others)
+    assert refusal is not None
+    raise refusal
 
 
-def _simplest(problem: Problem, designed: list[tuple[str, Mechanism]]) -> tuple[str, Mechanism]:
-    """The least error; of equal ones that with a certificate, else the first."""
-    errors = [problem.error(one) for _, one in designed]
-    equal = [pair for pair, error in zip(designed, errors) if error <= min(errors) * (1 + SAME)]
-    certified = next((pair for pair in equal if pair[1].gap is not None), None)
-    least = min(errors) * (1 + ROUNDING)
-    return certified or next(pair for pair, error in zip(designed, errors) if error <= least)
+def _compared(
+    problem: Problem, best: Candidate, waiting: list[tuple[float, Candidate]]
+) -> Iterator[Alternative]:
+    """What the best of every other law costs, and all standard practice: of noise really made."""
+    seen = {best.mechanism.law}
+    for _, one in sorted(waiting, key=lambda pair: pair[0]):
+        if not one.name and one.mechanism.law in seen:
+            continue
+        try:
+            made = one.made()
+        except AffineDPError:
+            continue
+        if not one.name:
+            seen.add(made.law)
+        yield Alternative(made.law, problem.error(made), True, one.name)
 
 
-def _large_sum(problem: Problem, seed: int | np.random.Generator) -> Mechanism | None:
-    """One sum of very many entries: both costs are known, and only K-norm noise is made."""
-    if len(problem.names) <= MOST_LISTED_SUM or not is_one_sum(problem.adjacency, problem.query):
-        return None
-    dual = dual_of_sum(problem.adjacency, problem.weights, problem.integers)
-    if problem.objective != "sum" or dual is None or not problem.epsilon:
-        return None
-    made = PureDesigns(problem, problem.weights, seed).knorm()
-    gaussian = dual / problem.sensitivity**2 if problem.delta else math.inf
-    if gaussian < problem.error(made):
-        return None
-    other = Alternative("gaussian", gaussian, False, "(in closed form; not designed)")
-    others = (other,) if problem.delta else ()
-    return _explained(problem, made, LeastProof(dual), others, False)
+def _simplest(waiting: list[tuple[float, Candidate]]) -> int:
+    """The place of the least error; of equal ones that with a certificate, else the first."""
+    least = min(error for error, _ in waiting)
+    equal = [i for i, (error, _) in enumerate(waiting) if error <= least * (1 + SAME)]
+    certified = [i for i in equal if waiting[i][1].mechanism.gap is not None]
+    if certified:
+        return certified[0]
+    near = [i for i in equal if waiting[i][0] <= least * (1 + ROUNDING)]
+    order = {name: place for place, name in enumerate(PURE)}
+    return min(near, key=lambda i: order.get(waiting[i][1].mechanism.law, -1))
 
 
 def _least_pure(problem: Problem, dual: LeastProof | None) -> float:
@@ -344,3 +397,17 @@ def _together(problem: Problem, best: Mechanism) -> str:
         f"one of {count} planned releases: each promises ε = {problem.pure_epsilon:.6g}, all "
         f"together ε = {problem.epsilon:.6g}, with δ = 0"
     )
+
+
+def _of_function(about: Adjacency, function: KnownFunction, **asked: Any) -> Mechanism:
+    """Return the least noise on one number that neighbours move by a known reach."""
+    reach = float(function.sensitivity(about) * (1 + FINE))
+    if not 0 < reach < np.inf:
+        raise AffineDPError(f"no neighbour moves {function.words}, or some by any amount")
+    number = AffineManifold(np.zeros((0, 1)), names=[function.kind])
+    one = design(number, mu=float(np.nextafter(reach, np.inf)), **asked)
+    made = Mechanism(
+        about, OfFunction(about.domain, function, one.dense), one.noise, None, one.design
+    )
+    made.guarantee  # noqa: B018 (what cannot be promised is refused here)
+    return made

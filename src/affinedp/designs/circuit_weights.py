@@ -40,7 +40,7 @@ from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.exact.rounding import UNIT_ROUNDOFF, gamma
-from affinedp.privacy.domination import (
+from affinedp.privacy.without_list import (
     NORM_ROUNDING,
     balanced_kernel,
     inverse_root,
@@ -55,29 +55,17 @@ MOST_STEPS = 100
 
 @dataclass(frozen=True)
 class CertifiedWeights:
-    """Weights of nearly least error for all circuits of a component, and the proof that they are.
+    """Weights of nearly least error for all circuits of a component, with the proof of it."""
 
-    Attributes
-    ----------
-    weights : ndarray of shape (n,)
-        y, nonnegative; the ``most`` largest sum to at most 1, rounding included, and
-        ``Kᵀ diag(y) K`` is certainly nonsingular.
-    value : float
-        ``f(y) = tr(C (Kᵀ diag(y) K)⁻¹)``, rounded up.
-    lower_bound : float
-        No feasible weights have a smaller value, rounding included.  Noise that is not of this form
-        may still have a smaller trace.
-    gap : float
-        ``value / lower_bound − 1``.
-    iterations : int
-        Newton systems solved.
-    """
-
+    # y, nonnegative; the ``most`` largest sum to at most 1, rounding included, and ``Kᵀ diag(y) K``
+    # is certainly nonsingular; shape (n,)
     weights: FloatArray
-    value: float
+    value: float  # ``f(y) = tr(C (Kᵀ diag(y) K)⁻¹)``, rounded up
+    # no feasible weights have a smaller value, rounding included.  Noise that is not of this form
+    # may still have a smaller trace.
     lower_bound: float
-    gap: float
-    iterations: int
+    gap: float  # ``value / lower_bound − 1``
+    iterations: int  # newton systems solved
 
 
 def certified_weights(
@@ -92,31 +80,6 @@ def certified_weights(
 
     This serves the optimum of Algorithm 1 of the paper where its list of neighbours is out of
     reach; the module's docstring says why the promise then holds for all circuits.
-
-    Parameters
-    ----------
-    kernel : array_like of shape (n, k)
-        K, of full column rank, without zero rows: a kernel basis of one matroid component.
-    cost : array_like of shape (k, k)
-        C, symmetric positive semidefinite and not zero.  Eigenvalues of the size of rounding
-        errors are taken as zero; value and bound are those of the computed root, ``L Lᵀ ≈ C``.
-    most : int
-        How many of the largest weights must sum to at most 1: the rank of the component's
-        equations, plus 1.  With n or more it is the sum of all weights.
-    tol : float
-        The relative gap to certify, rounding included.
-    progress : callable, optional
-        Called as ``progress("certified weights", gap)`` before every Newton step.
-
-    Returns
-    -------
-    CertifiedWeights
-
-    Raises
-    ------
-    AffineDPError
-        If the input is malformed, K is rank deficient or has a zero row, C is not positive
-        semidefinite or zero, or the gap cannot be certified in double precision.
 
     Notes
     -----

@@ -52,9 +52,9 @@ def fit(
 
 def at_the_limit(mechanism: Mechanism, limit: float) -> Mechanism:
     """Scale the noise so that its verified sensitivity is at most, and nearly, ``limit``."""
-    for _ in range(3):
+    for _ in range(4):
         found = mechanism.guarantee.sensitivity
-        if mechanism.guarantee.leak is not None or not math.isfinite(found):
+        if mechanism.guarantee.leak is not None or not 0 < found < math.inf:
             raise AffineDPError(
                 "the noise that was designed does not cover the query in floating point; the "
                 "problem is too ill-conditioned. Rescale the outputs"
@@ -73,6 +73,6 @@ def at_the_limit(mechanism: Mechanism, limit: float) -> Mechanism:
 def _scaled(mechanism: Mechanism, factor: float) -> Mechanism:
     """The same with noise that is larger by a factor."""
     law = mechanism.noise
-    if law.whole:
+    if law.whole or law.size is not None:
         return replace(mechanism, noise=law.at_rate(law.rate / factor))
     return replace(mechanism, strategy=mechanism.strategy.scaled(factor))

@@ -20,6 +20,7 @@ from affinedp.designs.separate import (
     floor_note,
     given_basis,
     split,
+    together,
     with_floor,
 )
 from affinedp.discovery.forgotten import warn_of_forgotten
@@ -29,7 +30,7 @@ from affinedp.exact.numbers import real_array
 from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.neighbours.choose import adjacency_of
+from affinedp.neighbours.circuit_adjacency import adjacency_of
 from affinedp.privacy.least_proof import LeastProof
 from affinedp.privacy.verification import resolve_query
 from affinedp.progress import Progress
@@ -90,7 +91,7 @@ def design_gaussian(
         (as a factor).  Network equations have 1 and are recognised.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
-        :class:`~affinedp.discovery.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        :class:`~affinedp.errors.AffineDPWarning` says so.  Nothing else
         depends on it.
 
     Returns
@@ -128,17 +129,10 @@ def design_gaussian(
 
 @dataclass(frozen=True)
 class LeastGaussian:
-    """The least Gaussian noise at a sensitivity.
+    """The least Gaussian noise at a sensitivity."""
 
-    Attributes
-    ----------
-    mechanism : Mechanism
-        The noise.
-    dual : LeastProof or None
-        What Gaussian noise costs at least at sensitivity 1; None where nothing is certified.
-    """
-
-    mechanism: Mechanism
+    mechanism: Mechanism  # the noise
+    # what Gaussian noise costs at least at sensitivity 1; None where nothing is certified
     dual: LeastProof | None
 
 
@@ -151,25 +145,7 @@ def least_gaussian(
     tol: float = 1e-8,
     imbalance: float | None = None,
 ) -> LeastGaussian:
-    """Return the least Gaussian noise whose sensitivity is at most ``limit``.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        Whom it protects.
-    query : matrix, shape (m, n)
-        F.
-    names : tuple of str
-        Names of the outputs.
-    limit : float
-        The sensitivity that the promise allows.
-    weights : matrix, shape (m, m)
-        What squared error costs.
-    tol : float
-        Relative gap to certify.
-    imbalance : float, optional
-        As for :func:`design_gaussian`.
-    """
+    """Return the least Gaussian noise whose sensitivity is at most ``limit``."""
     cause = None
     if imbalance is not None:
         imbalance = float(real_array(imbalance, "imbalance", 0))
@@ -231,7 +207,7 @@ def _optimal(
             roots.append(solved[key].root)
             value += solved[key].value
             lower_bound += solved[key].lower_bound
-    basis, root = assemble(blocks, roots, query.shape[0])
+    basis, root = together(blocks, roots, query.shape[0])
     mechanism = at_the_limit(
         build(
             adjacency, query, basis, root, "gaussian", names,
@@ -241,22 +217,6 @@ def _optimal(
     )  # fmt: skip
     # a floor on the weights is not what the user's weights cost
     return LeastGaussian(mechanism, None if notes else proof_of(blocks, solved, limit))
-
-
-def assemble(blocks: list[Block], roots: list[FloatArray], outputs: int) -> tuple[Matrix, Matrix]:
-    """Put the blocks' bases and roots together; dense when there is one block."""
-    import scipy.sparse as sparse
-
-    if len(blocks) == 1:
-        basis = np.zeros((outputs, blocks[0].basis.shape[1]))
-        basis[blocks[0].outputs] = blocks[0].basis
-        return basis, roots[0]
-    stacked = sparse.csr_array(sparse.block_diag([block.basis for block in blocks]))
-    place = np.concatenate([block.outputs for block in blocks])
-    spread = sparse.csr_array(
-        (np.ones(len(place)), (place, np.arange(len(place)))), shape=(outputs, len(place))
-    )
-    return sparse.csr_array(spread @ stacked), sparse.csr_array(sparse.block_diag(roots))
 
 
 def refuse_too_small(mechanism: Mechanism) -> None:

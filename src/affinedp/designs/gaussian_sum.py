@@ -30,25 +30,13 @@ SCALED = 4e-9
 
 @dataclass(frozen=True, eq=False)
 class SumNoise:
-    """Noise ``basis @ root`` at a sensitivity, up to rounding.
+    """Noise ``basis @ root`` at a sensitivity, up to rounding."""
 
-    Attributes
-    ----------
-    basis, root : arrays
-        Λ as a product.
-    gap : float
-        How far from the least it may be.
-    notes : tuple of str
-        What a reader should know.
-    dual : LeastProof or None
-        What Gaussian noise costs at least at sensitivity 1.
-    """
-
-    basis: FloatArray
+    basis: FloatArray  # basis, root: Λ as a product
     root: FloatArray
-    gap: float
-    notes: tuple[str, ...]
-    dual: LeastProof | None
+    gap: float  # how far from the least it may be
+    notes: tuple[str, ...]  # what a reader should know
+    dual: LeastProof | None  # what Gaussian noise costs at least at sensitivity 1
 
 
 def least_over_sum(
@@ -58,21 +46,7 @@ def least_over_sum(
     weights: Matrix,
     tol: float,
 ) -> SumNoise | None:
-    """Return the least Gaussian noise over one public sum, or None where this is no such problem.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        Whom it protects.
-    query : matrix, shape (m, n)
-        F.
-    limit : float
-        The sensitivity that the promise allows.
-    weights : matrix, shape (m, m)
-        What squared error costs.
-    tol : float
-        Relative gap to certify.
-    """
+    """Return the least Gaussian noise over one public sum, or None for other problems."""
     if not is_exchange(adjacency) or not FEWEST_ENTRIES < adjacency.manifold.n <= MOST_PAIRED:
         return None
     assert isinstance(adjacency, CircuitAdjacency)

@@ -69,31 +69,7 @@ def search(
     lift: float,
     report: Callable[[str, float], None],
 ) -> tuple[DualPoint, int]:
-    """Raise the dual on a growing working set until the gap over all points meets ``target``.
-
-    Parameters
-    ----------
-    points : ndarray of shape (K, r)
-        All points, spanning R^r.
-    chosen : ndarray of int
-        The points to begin with.
-    start : ndarray
-        Their weights, nonnegative, of any sum.
-    target : float
-        The relative gap to reach.
-    lift : float
-        0 for the fast factorisation, else the fraction of the largest root eigenvalue to which
-        smaller ones are raised.
-    report : callable
-        Called as ``report(stage, gap)`` after every iteration.
-
-    Returns
-    -------
-    DualPoint
-        The last one, its weights spread over all points, with the lengths of all points.
-    int
-        The number of Newton systems solved.
-    """
+    """Raise the dual on a growing working set until the gap over all points meets ``target``."""
     size = points.shape[1]
     if size == 1:
         return _on_a_line(points), 0
@@ -237,13 +213,6 @@ def ascend(
     """Raise the dual from ``weights`` until the gap over ``points`` is at most ``target``.
 
     Mehrotra's predictor-corrector on ``1 − l(w) = z``, ``w z = μ``, ``w, z > 0``.
-
-    Returns
-    -------
-    DualPoint
-        The best one found; its gap tells whether the target was reached.
-    int
-        The number of Newton systems solved.
     """
     count = len(points)
     point = _interior_start(points, weights, lift)

@@ -26,37 +26,17 @@ CONVERGENTS = 20
 
 @dataclass(frozen=True, eq=False)
 class Cell:
-    """One block, ready for bodies.
+    """One block, ready for bodies."""
 
-    Attributes
-    ----------
-    outputs : array of int
-        Its outputs.
-    basis : array, shape (outputs, r)
-        What makes outputs of coordinates.
-    moves : array, shape (K, r)
-        The moves of neighbours, one per row.
-    cost : array, shape (r, r)
-        Cost of noise, positive definite.
-    key : str
-        Equal for equal blocks.
-    """
-
-    outputs: IntArray
-    basis: FloatArray
-    moves: FloatArray
-    cost: FloatArray
-    key: str
+    outputs: IntArray  # its outputs
+    basis: FloatArray  # what makes outputs of coordinates; shape (outputs, r)
+    moves: FloatArray  # the moves of neighbours, one per row; shape (K, r)
+    cost: FloatArray  # cost of noise, positive definite; shape (r, r)
+    key: str  # equal for equal blocks
 
 
 def real_cell(block: Block) -> Cell:
-    """Return a block in coordinates that are outputs, so that decimal moves stay what they are.
-
-    Parameters
-    ----------
-    block : Block
-        In orthonormal coordinates.
-    """
+    """Return a block in coordinates that are outputs, so that decimal moves stay what they are."""
     from scipy.linalg import qr
 
     _, _, order = qr(block.basis.T / np.abs(block.basis).max(), mode="economic", pivoting=True)
@@ -68,15 +48,7 @@ def real_cell(block: Block) -> Cell:
 
 
 def whole_cells(manifold: AffineManifold, query: Matrix) -> Callable[[Block], Cell]:
-    """Return what puts blocks into coordinates of their lattices of whole points.
-
-    Parameters
-    ----------
-    manifold : AffineManifold
-        The equations of whole data.
-    query : matrix, shape (m, n)
-        F.
-    """
+    """Return what puts blocks into coordinates of their lattices of whole points."""
     kernel = _whole_kernel(manifold)
 
     def cell(block: Block) -> Cell:
@@ -135,13 +107,7 @@ def _cost(block: Block, basis: FloatArray, moves: FloatArray) -> FloatArray:
 
 
 def short_numbers(values: FloatArray) -> FloatArray:
-    """Replace numbers that differ from a short fraction by rounding only.
-
-    Parameters
-    ----------
-    values : array
-        Computed numbers.
-    """
+    """Replace numbers that differ from a short fraction by rounding only."""
     flat, place = np.unique(values, return_inverse=True)
     near = 1e-13 * float(np.abs(flat).max(initial=0.0))
     found = _short_fractions(flat, near)
@@ -171,27 +137,14 @@ def _short_fractions(values: FloatArray, near: float) -> FloatArray:
 
 @dataclass(frozen=True, eq=False)
 class OneSum:
-    """Moves that take a fixed amount from one of r + 1 entries and give it to another.
+    """Moves that take a fixed amount from one of r + 1 entries and give it to another."""
 
-    Attributes
-    ----------
-    signs : array, shape (r + 1,)
-        The last entry is minus the sum of the others times their signs.
-    width : float
-        The amount.
-    """
-
+    # the last entry is minus the sum of the others times their signs; shape (r + 1,)
     signs: FloatArray
-    width: float
+    width: float  # the amount
 
     def spread(self, basis: FloatArray) -> FloatArray:
-        """Return what makes outputs of all r + 1 entries.
-
-        Parameters
-        ----------
-        basis : array, shape (outputs, r)
-            What makes outputs of the first r.
-        """
+        """Return what makes outputs of all r + 1 entries."""
         others = self.signs[:-1]
         wide = np.hstack([basis, np.zeros((len(basis), 1))])
         times = basis[:, :1] / others[0]
@@ -202,23 +155,11 @@ class OneSum:
         return wide
 
     def spread_cost(self, cost: FloatArray) -> FloatArray:
-        """Return the cost of noise in all r + 1 entries.
-
-        Parameters
-        ----------
-        cost : array, shape (r, r)
-            In the first r, of which the last is a combination.
-        """
+        """Return the cost of noise in all r + 1 entries."""
         return np.pad(cost, ((0, 1), (0, 1)))
 
     def treats_alike(self, cost: FloatArray) -> bool:
-        """Whether noise costs the same in all r + 1 entries: then no better body is known.
-
-        Parameters
-        ----------
-        cost : array, shape (r, r)
-            In the first r.
-        """
+        """Whether noise costs the same in all r + 1 entries: then no better body is known."""
         others = self.signs[:-1]
         alike = (np.eye(len(others)) + np.outer(others, others)) * (cost[0, 0] / 2)
         return bool(np.allclose(cost, alike, rtol=1e-9, atol=0.0))
@@ -226,11 +167,6 @@ class OneSum:
 
 def as_one_sum(moves: FloatArray) -> OneSum | None:
     """Recognise the moves under one public sum, or return None.
-
-    Parameters
-    ----------
-    moves : array, shape (K, r)
-        One per row.
 
     Examples
     --------

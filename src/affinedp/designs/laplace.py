@@ -2,38 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, within_range
-from affinedp.designs.bounds import dual_value, with_least
+from affinedp.arrays import Matrix, within_range
+from affinedp.designs.choose import least_noise
+from affinedp.designs.effort import Effort
 from affinedp.designs.fit import at_the_limit
-from affinedp.designs.gaussian import (
-    assemble,
-    largest_sensitivity,
-    refuse_too_small,
-)
-from affinedp.designs.laplace_strategy import LaplaceStrategy, least_laplace
-from affinedp.designs.separate import (
-    NOTHING_TO_HIDE,
-    Block,
-    checked_weights,
-    given_basis,
-    split,
-    with_floor,
-)
+from affinedp.designs.gaussian import largest_sensitivity, refuse_too_small
+from affinedp.designs.problem import checked_problem
+from affinedp.designs.separate import NOTHING_TO_HIDE, given_basis
 from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.neighbours.choose import adjacency_of
+from affinedp.neighbours.circuit_adjacency import adjacency_of
 from affinedp.privacy.verification import resolve_query
-from affinedp.progress import Progress
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -49,7 +39,7 @@ def design_laplace(
     adjacency: Adjacency | None = None,
     weights: ArrayLike | sparse.sparray | None = None,
     seed: int | np.random.Generator = 0,
-    starts: int | None = None,
+    effort: Effort = "default",
     method: Literal["optimal", "algorithm2"] = "optimal",
     basis: ArrayLike | None = None,
     check_against: Any = None,
@@ -78,15 +68,15 @@ def design_laplace(
     seed : int or Generator
         For the starts of the search; the same seed gives the same design on one machine
         (other processors round in another order).
-    starts : int, optional
-        Random starts; by default as many as were found to agree.
+    effort : {"quick", "default", "thorough"} or float
+        How long is searched, as for :func:`design`.
     method : {"optimal", "algorithm2"}
         ``"algorithm2"`` is the paper's, with ``basis`` as it is.
     basis : array_like, shape (m, r), optional
         For Algorithm 2: the paper's Λ̄, by default an orthonormal basis.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
-        :class:`~affinedp.discovery.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        :class:`~affinedp.errors.AffineDPWarning` says so.  Nothing else
         depends on it.
 
     Returns
@@ -113,79 +103,14 @@ def design_laplace(
         raise AffineDPError(f"method must be 'optimal' or 'algorithm2', not {method!r}")
     if basis is not None:
         raise AffineDPError("basis goes with method='algorithm2'")
-    checked = checked_weights(weights, matrix.shape[0])
     try:
         np.random.default_rng(seed)
     except (TypeError, ValueError):
         raise AffineDPError(f"seed must be a whole number or a Generator, not {seed!r}") from None
-    blocks = list(split(neighbours, matrix, checked))
-    if not blocks:
-        raise AffineDPError(NOTHING_TO_HIDE)
-    solved: dict[str, LaplaceStrategy] = {}
-    notes: list[str] = []
-    with Progress("Laplace strategy") as progress:
-        for i, block in enumerate(blocks):
-            if block.key in solved:
-                continue
-
-            def show(done: int, total: int, i: int = i) -> None:
-                progress.update((i + done / total) / len(blocks))
-
-            solved[block.key] = _strategy(block, seed, starts, show)
-            floor = with_floor(block.weight, np.abs(block.directions).max(axis=0))[1]
-            if floor and not notes:
-                notes.append(
-                    f"the weights leave some combination free; a floor of {floor:.2g} was added"
-                )
-    found = [solved[block.key] for block in blocks]
-    roots = [_reconstruction(one.strategy) / limit for one in found]
-    notes.append(
-        f"a local optimum: {found[0].start}, one of {found[0].starts} starts, of which "
-        f"{found[0].agreement:.0%} agree within 1 %"
-        + (f" (first of {len(solved)} different blocks)" if len(solved) > 1 else "")
+    problem = checked_problem(
+        neighbours, (matrix, names), weights, limit, 0.0, 1, "sum", False, None
     )
-    basis_matrix, root = assemble(blocks, roots, matrix.shape[0])
-    mechanism = at_the_limit(
-        build(neighbours, matrix, basis_matrix, root, "laplace", names, notes=tuple(notes)), limit
-    )
-    return with_least(mechanism.keeping(limit), checked, dual_value(blocks), limit)
-
-
-def along_the_moves(
-    neighbours: Adjacency, query: Matrix, names: tuple[str, ...], limit: float, weights: Matrix
-) -> Mechanism | None:
-    """Return independent Laplace noise along every move, where the moves are independent.
-
-    That is K-norm noise with the hull of the moves, a cross-polytope, in any dimension, and takes
-    no search.  None where there are more moves than dimensions.
-
-    Parameters
-    ----------
-    neighbours : Adjacency
-        Whom it protects.
-    query : matrix, shape (m, n)
-        F.
-    names : tuple of str
-        Names of the outputs.
-    limit : float
-        ε.
-    weights : matrix, shape (m, m)
-        What squared error costs.
-    """
-    blocks = list(split(neighbours, query, weights))
-    roots = []
-    for block in blocks:
-        moves = block.directions[np.abs(block.directions).max(axis=1) > 0]
-        if len(moves) != block.basis.shape[1]:
-            return None
-        roots.append(moves.T / limit)
-    if not blocks:
-        return None
-    basis, root = assemble(blocks, roots, query.shape[0])
-    note = "independent noise along every move, which is K-norm noise with their hull"
-    return at_the_limit(
-        build(neighbours, query, basis, root, "laplace", names, notes=(note,)), limit
-    )
+    return least_noise(replace(problem, is_told=False), ("laplace",), seed, effort=effort)
 
 
 @within_range
@@ -220,7 +145,7 @@ def iid_noise(
         Other neighbours than those of Definition 4 with ``mu``.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
-        :class:`~affinedp.discovery.forgotten.ForgottenEquationWarning` says so.  Nothing else
+        :class:`~affinedp.errors.AffineDPWarning` says so.  Nothing else
         depends on it.
 
     Returns
@@ -263,34 +188,6 @@ def _epsilon(epsilon: float) -> float:
     if value <= 0:
         raise AffineDPError(f"epsilon must be positive for Laplace noise, not {epsilon!r}")
     return value
-
-
-def _strategy(
-    block: Block,
-    seed: int | np.random.Generator,
-    starts: int | None,
-    progress: Callable[[int, int], None],
-) -> LaplaceStrategy:
-    """The best strategy for a block; noise on all its outputs is one of the starts."""
-    weight, _ = with_floor(block.weight, np.abs(block.directions).max(axis=0))
-    tall = [block.basis] if len(block.basis) > block.basis.shape[1] else []
-    triangle = np.linalg.qr(block.basis)[1]  # stands for an orthonormal basis of the outputs
-    return least_laplace(
-        block.directions,
-        weight,
-        tall_starts=tall,
-        orthonormal=triangle,
-        seed=seed,
-        starts=starts,
-        progress=progress,
-    )
-
-
-def _reconstruction(strategy: FloatArray) -> FloatArray:
-    """Least squares: how noise on ``S ξ`` becomes noise on ξ."""
-    if strategy.shape[0] == strategy.shape[1]:
-        return np.asarray(np.linalg.inv(strategy))
-    return np.asarray(np.linalg.pinv(strategy))
 
 
 def _algorithm_2(

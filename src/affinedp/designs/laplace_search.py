@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.designs.effort import Budget
 
 # Sharpness is relative to the largest 1-norm, which is 1 while annealing.
 _SHARPNESS = (3.0, 6.0, 12.0, 25.0, 50.0, 100.0, 200.0, 500.0, 1500.0, 1e4)
@@ -27,6 +28,7 @@ _CALL_WORK = 1e5  # what one evaluation costs before its first multiply-add, in 
 LARGE = 40  # dimensions beyond which random starts are square and every other sharpness is skipped
 _MOST_DIRECTIONS = 2000  # with more of them annealing looks at a working set
 _ROUNDS = 4  # how often the working set may grow in one search
+SAME = 1.001  # ends that differ by less are the same
 _CHUNK = 1 << 21  # entries of N Sᵀ held at a time
 
 
@@ -46,7 +48,14 @@ class Problem:
     starts.  Only the working set of the directions is looked at while annealing.
     """
 
-    def __init__(self, directions: FloatArray, weight: FloatArray, root: FloatArray) -> None:
+    def __init__(
+        self,
+        directions: FloatArray,
+        weight: FloatArray,
+        root: FloatArray,
+        budget: Budget | None = None,
+    ) -> None:
+        self.budget = budget or Budget.of("thorough")
         self.weight = root.T @ (weight / power_of_two(weight)) @ root
         self.directions = directions @ np.linalg.inv(root).T
         self.weight /= np.trace(self.weight)
@@ -90,21 +99,29 @@ def search(
     report = progress or (lambda done, total: None)
     total = len(given) + random + retries + 1
 
-    ends: list[End] = []
-    for name, strategy in given.items():
-        ends.append(_descend(problem, strategy, name, _FROM_GIVEN, iterations))
-        report(len(ends), total)
-    for index in range(random):
-        strategy, stages = _random_start(problem, index, generator)
-        ends.append(_descend(problem, strategy, f"random {index}", stages, iterations))
-        report(len(ends), total)
+    # where nothing is left to search with the starts themselves are compared
+    ends = [End(start, problem.value(start), name) for name, start in given.items()]
     best = min(ends, key=lambda end: end.value)
-    for index in range(retries):
-        strategy, stages = _variation(best.strategy, index, generator)
-        end = _descend(problem, strategy, best.start, stages, iterations)
-        best = min(best, end, key=lambda end: end.value)
-        report(len(ends) + index + 1, total)
-    best = _descend(problem, best.strategy, best.start, _POLISH, 6 * iterations)
+    with problem.budget.keeping("Laplace strategies", 0.85):
+        for place, (name, strategy) in enumerate(given.items()):
+            ends[place] = _descend(problem, strategy, name, _FROM_GIVEN, iterations)
+            best = min(best, ends[place], key=lambda end: end.value)
+            report(place + 1, total)
+        for index in range(random):
+            strategy, stages = _random_start(problem, index, generator)
+            ends.append(_descend(problem, strategy, f"random {index}", stages, iterations))
+            best = min(best, ends[-1], key=lambda end: end.value)
+            report(len(ends), total)
+            if sum(end.value <= SAME * best.value for end in ends) >= problem.budget.agreeing:
+                retries = 0
+                break
+        for index in range(retries):
+            strategy, stages = _variation(best.strategy, index, generator)
+            end = _descend(problem, strategy, best.start, stages, iterations)
+            best = min(best, end, key=lambda end: end.value)
+            report(len(ends) + index + 1, total)
+    with problem.budget.keeping("Laplace strategies"):
+        best = _descend(problem, best.strategy, best.start, _POLISH, 6 * iterations)
     report(total, total)
     return best, np.array([end.value for end in ends])
 
@@ -173,7 +190,7 @@ def _descend(
         stages = stages[::-2][::-1]
     end = start
     for _ in range(_ROUNDS):
-        end = _anneal(end, problem.working, problem.weight, stages, iterations)
+        end = _anneal(problem, end, stages, iterations)
         if not problem.grow(end):
             break
         stages = stages[-4:]
@@ -182,26 +199,29 @@ def _descend(
 
 
 def _anneal(
-    start: FloatArray,
-    directions: FloatArray,
-    weight: FloatArray,
-    stages: Sequence[float],
-    iterations: int,
+    problem: Problem, start: FloatArray, stages: Sequence[float], iterations: int
 ) -> FloatArray:
     """Minimise smoothed costs, each sharper than the one before; return the best end."""
     from scipy.optimize import minimize
 
+    directions, weight = problem.working, problem.weight
+    work = _CALL_WORK + 3.0 * directions.shape[0] * start.size
+
     def value(strategy: FloatArray) -> float:
         return largest_norm(strategy, directions) ** 2 * strategy_error(strategy, weight)
+
+    def smoothed(entries: FloatArray, sharpness: float) -> tuple[float, FloatArray]:
+        problem.budget.spend(work)
+        return _smoothed_cost(entries, start.shape, directions, weight, sharpness)
 
     best, current = start, start
     for sharpness in stages:
         current = current / largest_norm(current, directions)
         with np.errstate(all="ignore"):  # a line search may step onto a singular strategy
             result = minimize(
-                _smoothed_cost,
+                smoothed,
                 current.ravel(),
-                args=(current.shape, directions, weight, sharpness),
+                args=(sharpness,),
                 jac=True,
                 method="L-BFGS-B",
                 options={"maxiter": iterations, "maxcor": 20, "ftol": 1e-10, "gtol": 1e-7},

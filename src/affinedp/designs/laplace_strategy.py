@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.designs.effort import Budget
 from affinedp.designs.laplace_search import (
     LARGE,
     Problem,
@@ -39,31 +40,18 @@ _EPS = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class LaplaceStrategy:
-    """The best strategy that was found: a local optimum.
+    """The best strategy that was found: a local optimum."""
 
-    Attributes
-    ----------
-    strategy : ndarray of shape (p, r)
-        S, scaled so that max_k ‖S n_k‖₁ ≤ 1, rounding included (and ≥ 1 − 1e-12, unless the
-        coordinates are badly conditioned).  Noise of scale 1/ε on Sξ keeps ε.
-    value : float
-        2 tr(W (SᵀS)⁻¹): the squared error at ε = 1.
-    start : str
-        Where its search began; ", optimised" is added if the search moved.
-    starts : int
-        How many starts were tried.
-    agreement : float
-        The share of starts that ended within 1 % of `value`.  Near 0, more starts may help.
-    lower_bound : float
-        No strategy of any size has a smaller value.  It replaces the 1-norm by the 2-norm, so the
-        optimum may lie well above it.
-    """
-
+    # S, scaled so that max_k ‖S n_k‖₁ ≤ 1, rounding included (and ≥ 1 − 1e-12, unless the
+    # coordinates are badly conditioned).  Noise of scale 1/ε on Sξ keeps ε. shape (p, r).
     strategy: FloatArray
-    value: float
-    start: str
-    starts: int
+    value: float  # 2 tr(W (SᵀS)⁻¹): the squared error at ε = 1
+    start: str  # where its search began; ", optimised" is added if the search moved
+    starts: int  # how many starts were tried
+    # the share of starts that ended within 1 % of `value`.  Near 0, more starts may help.
     agreement: float
+    # no strategy of any size has a smaller value.  It replaces the 1-norm by the 2-norm, so the
+    # optimum may lie well above it.
     lower_bound: float
 
 
@@ -71,20 +59,6 @@ def strategy_value(
     strategy: FloatArray, directions: FloatArray, weight: FloatArray | None = None
 ) -> float:
     """Return the squared error at ε = 1 of Laplace noise on Sξ (Theorem 2 and Algorithm 2).
-
-    Parameters
-    ----------
-    strategy : ndarray of shape (p, r)
-        S, of full column rank.  Its scale does not matter.
-    directions : ndarray of shape (K, r)
-        The neighbours ξ + n_k of ξ, one n_k per row.
-    weight : ndarray of shape (r, r), optional
-        W, symmetric positive definite; the identity if not given.
-
-    Returns
-    -------
-    float
-        2 (max_k ‖S n_k‖₁)² tr(W (SᵀS)⁻¹).
 
     Examples
     --------
@@ -116,35 +90,13 @@ def least_laplace(
     seed: int | np.random.Generator = 0,
     starts: int | None = None,
     progress: Callable[[int, int], None] | None = None,
+    budget: Budget | None = None,
 ) -> LaplaceStrategy:
     """Search for the strategy of least squared error under Laplace noise.
 
     Algorithm 2 of the paper with its basis optimised, and beyond it with more rows than columns;
     the promise is that of Theorem 2.  The result is a local optimum, but never worse than a given
     start.
-
-    Parameters
-    ----------
-    directions : ndarray of shape (K, r)
-        The neighbours ξ + n_k of ξ, one n_k per row, spanning R^r.
-    weight : ndarray of shape (r, r), optional
-        W, symmetric positive definite; the identity if not given.
-    tall_starts : sequence of ndarray, each of shape (p, r) with p ≥ r
-        Strategies to improve, such as a basis of range(FK): noise on all outputs, projected.
-    orthonormal : ndarray of shape (r, r), optional
-        The strategy that stands for an orthonormal basis; the identity if not given.
-    seed : int or numpy.random.Generator
-        The same seed gives the same result on the same machine.
-    starts : int, optional
-        Random starts to draw besides the given ones.  By default 4 + 2r, at most 16, and down to
-        2 for large r or K, where every search also gets fewer iterations, so that the time stays
-        bounded.  In proportion, variations of the best end are tried too.
-    progress : callable, optional
-        Called as ``progress(done, total)`` after every search.
-
-    Returns
-    -------
-    LaplaceStrategy
 
     Examples
     --------
@@ -185,7 +137,7 @@ def least_laplace(
         strategy, tried, agreement = given[name], len(given), 1.0
         if dimension > 1:  # in one dimension a single row is best, and "orthonormal" is one
             root = ellipsoid.root
-            problem = Problem(directions, weight, root)
+            problem = Problem(directions, weight, root, budget)
             moved = {name: start @ root for name, start in given.items()}
             best, ends = search(problem, moved, starts, np.random.default_rng(seed), progress)
             found = best.strategy @ np.linalg.inv(root)

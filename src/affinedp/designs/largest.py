@@ -14,9 +14,9 @@ import numpy as np
 from affinedp.arrays import FloatArray, Matrix
 from affinedp.designs.bounds import COORDINATES
 from affinedp.designs.fit import at_the_limit
-from affinedp.designs.gaussian import LeastGaussian, assemble
+from affinedp.designs.gaussian import LeastGaussian
 from affinedp.designs.least_trace import least_trace
-from affinedp.designs.separate import NOTHING_TO_HIDE, Block
+from affinedp.designs.separate import NOTHING_TO_HIDE, Block, together
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import build
 from affinedp.neighbours.adjacency import Adjacency
@@ -31,17 +31,10 @@ SMALLEST = 1e-7
 
 @dataclass(frozen=True)
 class LeastLargest:
-    """The design, and the weights that prove it.
+    """The design, and the weights that prove it."""
 
-    Attributes
-    ----------
-    found : LeastGaussian
-        The noise; its dual value bounds the largest variance at sensitivity 1.
-    weights : array, shape (m,)
-        One per output; those of a block sum to 1, and 0 where nothing moves.
-    """
-
-    found: LeastGaussian
+    found: LeastGaussian  # the noise; its dual value bounds the largest variance at sensitivity 1
+    # one per output; those of a block sum to 1, and 0 where nothing moves; shape (m,)
     weights: FloatArray
 
 
@@ -53,23 +46,7 @@ def least_largest(
     blocks: list[Block],
     tol: float = 1e-4,
 ) -> LeastLargest:
-    """Return the Gaussian noise of least largest variance whose sensitivity is ``limit``.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        Whom it protects.
-    query : matrix, shape (m, n)
-        F.
-    names : tuple of str
-        Names of the outputs.
-    limit : float
-        The sensitivity that the promise allows.
-    blocks : list of Block
-        The problem with any positive weights; they are replaced.
-    tol : float
-        Relative gap to aim at; the gap that is certified is the mechanism's.
-    """
+    """Return the Gaussian noise of least largest variance whose sensitivity is ``limit``."""
     if not blocks:
         raise AffineDPError(NOTHING_TO_HIDE)
     solved: dict[str, _Balanced] = {}
@@ -82,7 +59,7 @@ def least_largest(
     weights = np.zeros(query.shape[0])
     for block, one in zip(blocks, found):
         weights[block.outputs] = one.weights
-    basis, root = assemble(blocks, [one.root for one in found], query.shape[0])
+    basis, root = together(blocks, [one.root for one in found], query.shape[0])
     worst = max(range(len(found)), key=lambda i: found[i].bound)
     bound = found[worst].bound
     alone = np.zeros(query.shape[0])

@@ -36,21 +36,11 @@ TINY = 1e-300
 
 @dataclass(frozen=True, eq=False)
 class BlockPlan:
-    """Precisions of blocks at squared sensitivity 1, and how good they are.
+    """Precisions of blocks at squared sensitivity 1, and how good they are."""
 
-    Attributes
-    ----------
-    t : array
-        One precision per block.
-    value : float
-        The weighted sum of squared errors, or the largest variance.
-    bound : float
-        What no Gaussian mechanism goes below, as computed in doubles.
-    """
-
-    t: FloatArray
-    value: float
-    bound: float
+    t: FloatArray  # one precision per block
+    value: float  # the weighted sum of squared errors, or the largest variance
+    bound: float  # what no Gaussian mechanism goes below, as computed in doubles
 
 
 def least_blocks(
@@ -58,46 +48,29 @@ def least_blocks(
     blocks: Sets,
     shares: Any,
     weights: FloatArray,
-    neighbours: MarginNeighbours,
+    adjacency: MarginNeighbours,
     goal: Goal,
 ) -> BlockPlan:
-    """Return the least noise for margins; worst types of neighbours are added until none is worse.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Values of every attribute.
-    blocks : array of int
-        Sets of attributes that carry noise.
-    shares : sparse matrix
-        S: the variance of a cell of margin A is Σ_B S[A, B] / t_B.
-    weights : array
-        What the variance of a cell costs, times the cells: one per margin.  For the largest
-        variance: what the variance of a cell is multiplied by.
-    neighbours : {"person", "replace", "swaps"}
-        Who is a neighbour.
-    goal : {"sum", "largest"}
-        What is to be least.
-    """
+    """Return the least noise for margins; worst types of neighbours are added as they show."""
     d = len(sizes)
     inverse = 1 / np.array(sizes, float)
-    types = _first_types(d, neighbours)
-    E = energies(sizes, blocks, neighbours, types)
+    types = _first_types(d, adjacency)
+    E = energies(sizes, blocks, adjacency, types)
     best: BlockPlan | None = None
     bound, seed = 0.0, 0
-    tolerance = SWAP_TOLERANCE if neighbours == "swaps" else TOLERANCE
+    tolerance = SWAP_TOLERANCE if adjacency == "swaps" else TOLERANCE
     with Progress("least noise for margins") as progress:
         for turn in range(ROUNDS):
             t, low, w = _dual(shares, E, weights, goal, seed)
             bound = max(bound, low)
-            squared, worse = _worst_types(d, inverse, blocks, t, neighbours, turn)
+            squared, worse = _worst_types(d, inverse, blocks, t, adjacency, turn)
             t = t / squared
             variances = weights * (shares @ np.where(t > 0, 1 / np.maximum(t, TINY), 0.0))
             value = float(variances.sum() if goal == "sum" else variances.max())
             if best is None or value < best.value:
                 best = BlockPlan(t, value, bound)
             progress.update(turn / ROUNDS)
-            if best.value / bound - 1 < tolerance or neighbours == "person":
+            if best.value / bound - 1 < tolerance or adjacency == "person":
                 break
             new = [one for one in dict.fromkeys(worse) if one not in set(types)]
             if not new:
@@ -107,31 +80,31 @@ def least_blocks(
                 continue
             keep = np.flatnonzero(w > 1e-9 * w.max()) if turn > 2 else np.arange(len(E))
             types = [types[i] for i in keep] + new
-            E = np.vstack([E[keep], energies(sizes, blocks, neighbours, new)])
+            E = np.vstack([E[keep], energies(sizes, blocks, adjacency, new)])
     assert best is not None
     return BlockPlan(best.t, best.value, bound)
 
 
-def _first_types(d: int, neighbours: MarginNeighbours) -> list[tuple[int, int]]:
+def _first_types(d: int, adjacency: MarginNeighbours) -> list[tuple[int, int]]:
     full = (1 << d) - 1
-    if neighbours == "person":
+    if adjacency == "person":
         return [(0, 0)]
-    if neighbours == "replace":
+    if adjacency == "replace":
         return list(dict.fromkeys([(full, 0), *((1 << j, 0) for j in range(d))]))
     pairs = [(1 << i, 1 << j) for i in range(d) for j in range(i + 1, d)]
     return list(dict.fromkeys([*pairs, *((1 << i, full & ~(1 << i)) for i in range(d))]))
 
 
 def _worst_types(
-    d: int, inverse: FloatArray, blocks: Sets, t: FloatArray, neighbours: str, turn: int
+    d: int, inverse: FloatArray, blocks: Sets, t: FloatArray, adjacency: str, turn: int
 ) -> tuple[float, list[tuple[int, int]]]:
     """The squared sensitivity of t, and types that are worse than those at hand."""
-    if neighbours == "person":
+    if adjacency == "person":
         kept = np.array([math.prod(1 - inverse[j] for j in range(d) if B >> j & 1)
                          for B in blocks.tolist()])  # fmt: skip
         return float(t @ kept), []
     g = entry_table(inverse, blocks, t)
-    if neighbours == "replace":
+    if adjacency == "replace":
         f = 2 * (g[0] - g)
         worst = float(f.max())
         first = np.argsort(-f)[:40]

@@ -13,8 +13,9 @@ optimum, L-BFGS on the logits of the shares finds the optimum, and sweeps polish
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,11 @@ LEAST_SHARE = 1e-12
 LEAST_WEIGHT = 1e-9
 # Where the heavy branch, or what is below the root, starts from.
 FIRST_EXTRA = 0.05
+
+# Levels above the cells of which all sets are tried, and nodes up to which they are.
+MOST_LEVELS = 6
+FEW_NODES = 5_000
+LEAST_LOG = -60.0
 
 JOIN, BOTH = 0, 1
 
@@ -116,20 +122,7 @@ def leaf_weights(parent, leaf, known, y, gains):  # type: ignore[no-untyped-def]
 
 
 class Shares:
-    """The state of the search: shares, extras, and what follows from them.
-
-    Parameters
-    ----------
-    tree : Totals
-        The numbers.
-    cost : array
-        What squared error costs, breadth first.
-    both : bool
-        Whether people also move where they may join.
-    power : int
-        1 for Gaussian noise, where y is the precision; 2 for Laplace noise of scale 1/y, whose
-        precision is y²/2.
-    """
+    """The state of the search: shares, extras, and what follows from them."""
 
     def __init__(self, tree: Totals, cost: FloatArray, both: bool, power: int = 1) -> None:
         self.tree, self.power = tree, power
@@ -231,19 +224,7 @@ class Shares:
 def least_precisions(
     tree: Totals, cost: FloatArray, both: bool, start: FloatArray | None = None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return precisions of (nearly) least cost with sensitivity 1, and their shares.
-
-    Parameters
-    ----------
-    tree : Totals
-        The numbers.
-    cost : array
-        What squared error costs, breadth first.
-    both : bool
-        Whether people also move where they may join.
-    start : array, optional
-        Shares to start from; each level equally by default.
-    """
+    """Return precisions of (nearly) least cost with sensitivity 1, and their shares."""
     state = Shares(tree, cost, both)
     first = equal_shares(tree) if start is None else start
     state.phi[state.inner] = np.clip(first[state.inner], 1e-6, 1 - 1e-6)
@@ -262,19 +243,7 @@ def least_precisions(
 
 
 def least_scales(tree: Totals, cost: FloatArray, both: bool, gaussian: FloatArray) -> FloatArray:
-    """Return y of Laplace noise of scale 1/y, with ε = 1; a local optimum, the best of three.
-
-    Parameters
-    ----------
-    tree : Totals
-        The numbers.
-    cost : array
-        What squared error costs, breadth first.
-    both : bool
-        Whether people also move where they may join.
-    gaussian : array
-        Shares of the least Gaussian noise, one of the starts.
-    """
+    """Return y of Laplace noise of scale 1/y, with ε = 1; a local optimum, the best of three."""
     best: tuple[float, Shares] | None = None
     starts: tuple[Callable[[], FloatArray], ...] = (
         lambda: equal_shares(tree),
@@ -303,13 +272,7 @@ def heaviest_sum(tree: Totals, both: bool, y: FloatArray) -> float:
 
 
 def equal_shares(tree: Totals) -> FloatArray:
-    """Shares that give every level of the longest path below a node the same.
-
-    Parameters
-    ----------
-    tree : Totals
-        The numbers.
-    """
+    """Shares that give every level of the longest path below a node the same."""
     height = np.zeros(tree.n)
     for start, stop in reversed(tree.level_slices[1:]):
         above = tree.parent[start:stop]
@@ -319,27 +282,58 @@ def equal_shares(tree: Totals) -> FloatArray:
 
 def level_precisions(tree: Totals, cost: FloatArray) -> FloatArray:
     """Return precisions with one weight per level, of least cost, up to a factor: convex."""
+    return _one_per_level(tree, cost, 1, np.unique(tree.depth[~tree.known]))
+
+
+def level_scales(tree: Totals, cost: FloatArray, both: bool) -> FloatArray:
+    """Return y of Laplace noise of scale 1/y with one weight per level, some of them 0.
+
+    The problem is not convex where levels are left out: every set of levels that determines the
+    cells is tried, or, of many, what is left when one level after the other goes.
+    """
+    used = np.unique(tree.depth[~tree.known]).tolist()
+    cells = set(np.unique(tree.depth[tree.leaf & ~tree.known]).tolist())
+    inner = [level for level in used if level not in cells]
+
+    def best_of(sets: Iterable[tuple[int, ...]]) -> tuple[float, tuple[int, ...], FloatArray]:
+        found = []
+        for kept in sets:
+            y = _one_per_level(tree, cost, 2, np.array(sorted({*kept, *cells})))
+            error = float(cost @ passes.variances(*tree.arrays, y**2 / 2))
+            found.append((error * heaviest_sum(tree, both, y) ** 2, kept, y))
+        return min(found, key=lambda one: one[0])
+
+    if len(inner) <= MOST_LEVELS and tree.n <= FEW_NODES:
+        counts = range(len(inner) + 1)
+        return best_of(c for k in counts for c in itertools.combinations(inner, k))[2]
+    best = best_of([tuple(inner), ()])
+    kept = tuple(inner)
+    while kept and tree.n <= FEW_NODES:
+        following = best_of(tuple(one for one in kept if one != left) for left in kept)
+        best, kept = min(best, following, key=lambda one: one[0]), following[1]
+    return best[2]
+
+
+def _one_per_level(tree: Totals, cost: FloatArray, power: int, used: Indices) -> FloatArray:
+    """Weights of some levels of (locally) least cost, up to a factor, and 0 of all others."""
     from scipy.optimize import minimize
 
-    levels: Indices = tree.depth
-    used = np.unique(levels[~tree.known])
-    place = np.searchsorted(used, levels)
-    place = np.minimum(place, len(used) - 1)
+    place = np.minimum(np.searchsorted(used, tree.depth), len(used) - 1)
+    kept = ~tree.known & (used[place] == tree.depth)
 
-    def precisions(x: FloatArray) -> FloatArray:
-        w = np.exp(x - x.max())
-        return np.where(tree.known, 0.0, (w / w.sum())[place])
+    def weights(x: FloatArray) -> FloatArray:
+        w = np.exp(np.maximum(x - x.max(), LEAST_LOG))  # squares of weights stay above 0
+        return np.where(kept, (w / w.sum())[place], 0.0)
 
     def value_and_slope(x: FloatArray) -> tuple[float, FloatArray]:
-        y = precisions(x)
-        f, gains = passes.cost_and_gains(*tree.arrays, y, cost)
-        by_level = np.bincount(place, gains * y, len(used))
+        y = weights(x)
+        f, gains = passes.cost_and_gains(*tree.arrays, y if power == 1 else y**2 / 2, cost)
+        by_level = np.bincount(place, gains * y**power, len(used))
         w = np.exp(x - x.max())
         return math.log(f), -(by_level - w / w.sum() * by_level.sum()) / f
 
     start = np.zeros(len(used))
-    found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B").x
-    return precisions(found)
+    return weights(minimize(value_and_slope, start, jac=True, method="L-BFGS-B").x)
 
 
 def _sigmoid(x: FloatArray) -> FloatArray:

@@ -27,13 +27,10 @@ from affinedp.domains.crossed import (
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
-from affinedp.laws.geometrics import Geometrics
-from affinedp.laws.laplace import Geometric, geometric_variance
+from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
-from affinedp.privacy.design import Design
-from affinedp.privacy.least_possible import Alternative
-from affinedp.strategies.counted_margins import CountedMargins, spreads
+from affinedp.privacy.design import Alternative, Design
 from affinedp.strategies.margin_blocks import (
     LEAST,
     MarginNeighbours,
@@ -41,7 +38,7 @@ from affinedp.strategies.margin_blocks import (
     exact_square,
     variance_shares,
 )
-from affinedp.strategies.margins import Margins, OfMargins, chosen_margins
+from affinedp.strategies.margins import CountedMargins, Margins, OfMargins, chosen_margins, spreads
 
 # Below this, rounding q down would add more noise than anybody states.
 LEAST_Q = 1 << 24
@@ -59,7 +56,7 @@ def design_margins(
     *,
     epsilon: float,
     delta: float = 0.0,
-    neighbours: MarginNeighbours = "person",
+    adjacency: MarginNeighbours = "person",
     household: int = 1,
     at_most: int | None = None,
     goal: Goal = "sum",
@@ -83,7 +80,7 @@ def design_margins(
         attributes.
     epsilon, delta : float
         The promise; δ = 0 asks for Laplace noise.
-    neighbours : {"person", "replace", "swaps"}
+    adjacency : {"person", "replace", "swaps"}
         One person joins or leaves; one person has other values (the number of people is public);
         or two people exchange values, which keeps all one-way margins: they are published
         exactly.
@@ -117,15 +114,15 @@ def design_margins(
     True
     """
     shape = checked_sizes(sizes)
-    check_attributes(len(shape), neighbours)
-    domain = Crossed(shape, LEAST[neighbours])
-    people = People(domain, neighbours, household, at_most)
+    check_attributes(len(shape), adjacency)
+    domain = Crossed(shape, LEAST[adjacency])
+    people = People(domain, adjacency, household, at_most)
     count = checked_releases(releases)
     if goal not in ("sum", "largest"):
         raise AffineDPError(f"goal must be 'sum' or 'largest', not {goal!r}")
     if law not in ("auto", "gaussian", "laplace"):
         raise AffineDPError(f"law must be 'auto', 'gaussian' or 'laplace', not {law!r}")
-    if not delta > 0 and (law == "gaussian" or neighbours == "swaps"):
+    if not delta > 0 and (law == "gaussian" or adjacency == "swaps"):
         raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
     wanted = margin_sets(len(shape), margins)
     blocks = blocks_of(wanted.tolist(), domain.public)
@@ -138,7 +135,7 @@ def design_margins(
         drawn = sum(math.prod(n - 1 for n in domain.shape(B)) for B in blocks.tolist())
         check_grid(epsilon, delta, count * people.size * drawn)
         found.append((DESIGNED, _gaussian(ask, gaussian_share(epsilon, delta, count))))
-    if law != "gaussian" and neighbours != "swaps":
+    if law != "gaussian" and adjacency != "swaps":
         found.extend(_laplace(ask, pure_share(epsilon, count)))
     if not found:
         raise AffineDPError("there are too many margins for Laplace noise: give a delta above 0")
@@ -216,17 +213,7 @@ def _move(people: People) -> MarginNeighbours:
 def scaled_to(
     t: FloatArray, square: Callable[[FloatArray], Fraction], sensitivity: Fraction
 ) -> FloatArray:
-    """Return precisions that keep a sensitivity, checked exactly.
-
-    Parameters
-    ----------
-    t : array
-        Precisions up to a factor.
-    square : callable
-        Gives their squared sensitivity.
-    sensitivity : Fraction
-        What is allowed.
-    """
+    """Return precisions that keep a sensitivity, checked exactly."""
     allowed = (sensitivity * (1 - Fraction(1, 1 << 50))) ** 2
     for _ in range(60):
         found = square(t)

@@ -26,7 +26,7 @@ from affinedp.exact.numbers import meaning, real_array
 from affinedp.laws.hull import TooLargeBodyError
 from affinedp.laws.polytope import Polytope
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.neighbours.choose import adjacency_of
+from affinedp.neighbours.circuit_adjacency import adjacency_of
 from affinedp.privacy.least_error import least_metric_variance
 from affinedp.privacy.verification import resolve_query
 
@@ -53,15 +53,6 @@ def least_metric_error(
 
     The loss is to be at most ε|α| for a difference of α n_k, for every α: a stronger promise than
     ε for |α| ≤ 1, which some mechanisms keep with less error.
-
-    Parameters
-    ----------
-    manifold : AffineManifold
-        The public equations; the data may be anywhere on it.
-    epsilon : float
-        ε > 0.
-    mu, query, adjacency, weights
-        As for :func:`affinedp.design_knorm`.
 
     Examples
     --------
@@ -118,11 +109,6 @@ def least_on_cone(products: FloatArray) -> float:
 
     Where corners are at an obtuse angle the cost does not grow, and something below it that does
     is taken: the least of it beyond each point in two dimensions, a ball's cost in more.
-
-    Parameters
-    ----------
-    products : array, shape (r, r)
-        Products of the corners of the cone.
     """
     size = np.diagonal(products)
     lowest = float((products / np.sqrt(np.outer(size, size))).min())

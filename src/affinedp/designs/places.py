@@ -29,22 +29,26 @@ from affinedp.designs.margins import scaled_to
 from affinedp.designs.problem import check_grid, checked_releases, gaussian_share, pure_share
 from affinedp.designs.tree_bound import lower_bound
 from affinedp.domains import tree_passes as passes
-from affinedp.domains.crossed import Crossed, Sets, blocks_of, cells_of, margin_sets, members
-from affinedp.domains.placed import Placed
+from affinedp.domains.crossed import (
+    Crossed,
+    Placed,
+    Sets,
+    blocks_of,
+    cells_of,
+    margin_sets,
+    members,
+)
 from affinedp.domains.totals import Totals, checked_weights
 from affinedp.errors import AffineDPError
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
-from affinedp.privacy.design import Design
-from affinedp.privacy.least_possible import Alternative
-from affinedp.strategies.leaf_cells import LeafCells
+from affinedp.privacy.design import Alternative, Design
+from affinedp.strategies.base import GRID_BITS
 from affinedp.strategies.margin_blocks import check_attributes, variance_shares
 from affinedp.strategies.margins import chosen_margins
-from affinedp.strategies.places import OfPlaces
-from affinedp.strategies.product import Product
-from affinedp.strategies.rounded_plan import GRID_BITS
+from affinedp.strategies.places import LeafCells, OfPlaces, Product
 
 CrossNeighbours = Literal["person", "replace"]
 LEAST_Q = 1 << 20
@@ -62,7 +66,7 @@ def design_tree_margins(
     *,
     epsilon: float,
     delta: float = 0.0,
-    neighbours: CrossNeighbours = "person",
+    adjacency: CrossNeighbours = "person",
     household: int = 1,
     at_most: int | None = None,
     node_weights: ArrayLike | None = None,
@@ -83,7 +87,7 @@ def design_tree_margins(
         all of them by default.
     epsilon, delta : float
         The promise; δ = 0 asks for Laplace noise.
-    neighbours : {"person", "replace"}
+    adjacency : {"person", "replace"}
         One person joins or leaves; or one person has other values or another place (the number
         of people is public).
     household : int
@@ -115,17 +119,17 @@ def design_tree_margins(
     >>> bool(abs(out[(0,)][0] - out[(0,)][1:].sum(axis=0)).max() < 1e-8)
     True
     """
-    if neighbours not in ("person", "replace"):
-        raise AffineDPError(f"neighbours must be 'person' or 'replace', not {neighbours!r}")
+    if adjacency not in ("person", "replace"):
+        raise AffineDPError(f"adjacency must be 'person' or 'replace', not {adjacency!r}")
     if law not in ("auto", "gaussian", "laplace"):
         raise AffineDPError(f"law must be 'auto', 'gaussian' or 'laplace', not {law!r}")
     if law == "gaussian" and not delta > 0:
         raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
     table = Crossed(tuple(sizes))
-    check_attributes(len(table.sizes), neighbours)
+    check_attributes(len(table.sizes), adjacency)
     tree = Totals.of(parent)
-    domain = Placed(tree, table, fixed=neighbours == "replace")
-    people = People(domain, neighbours, household, at_most)
+    domain = Placed(tree, table, fixed=adjacency == "replace")
+    people = People(domain, adjacency, household, at_most)
     count = checked_releases(releases)
     cost = checked_weights(tree, node_weights)
     d = len(table.sizes)

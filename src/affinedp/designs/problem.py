@@ -4,60 +4,46 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import Matrix, yes_or_no
 from affinedp.designs.gaussian import largest_sensitivity
-from affinedp.designs.separate import checked_weights
-from affinedp.errors import AffineDPError
+from affinedp.designs.separate import LISTED, NOTHING_TO_HIDE, Block, checked_weights, split
+from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.privacy.design import Objective
 from affinedp.privacy.least_error import Data
-from affinedp.privacy.least_possible import Objective
 from affinedp.record import MechanismRecord, error_under
-from affinedp.strategies.rounded_plan import GRID_BITS
+from affinedp.strategies.base import GRID_BITS
+from affinedp.strategies.one_sum import is_exchange
 
 MOST_RELEASES = 10**9
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is to be designed, checked.
+    """What is to be designed, checked."""
 
-    Attributes
-    ----------
-    adjacency : Adjacency
-        Whom the promise is about.
-    query, names : matrix and tuple of str
-        F, and the names of its outputs.
-    weights : matrix, shape (m, m)
-        What squared error costs.
-    epsilon, delta, releases : float, float and int
-        The promise that so many releases keep together.
-    objective : {"sum", "largest"}
-        What is to be least.
-    integers : bool
-        Whether the data is whole.
-    imbalance : float or None
-        For moves that cannot be listed.
-    """
-
-    adjacency: Adjacency
-    query: Matrix
+    adjacency: Adjacency  # whom the promise is about
+    query: Matrix  # query, names: F, and the names of its outputs
     names: tuple[str, ...]
-    weights: Matrix
-    epsilon: float
+    weights: Matrix  # what squared error costs; shape (m, m)
+    epsilon: float  # epsilon, delta, releases: the promise that so many releases keep together
     delta: float
     releases: int
-    objective: Objective
-    integers: bool
-    imbalance: float | None
+    objective: Objective  # what is to be least
+    integers: bool  # whether the data is whole
+    imbalance: float | None  # for moves that cannot be listed
+    # whether the user said what data is; if not, a bound must hold for whole numbers too
+    is_told: bool = True
 
     @property
     def data(self) -> Data:
         """Which numbers the bound is about."""
-        return "integer" if self.integers else "real"
+        return "integer" if self.integers else "real" if self.is_told else "any"
 
     @property
     def pure_epsilon(self) -> float:
@@ -69,52 +55,59 @@ class Problem:
         """What one Gaussian release may have: squares add up, rounding included."""
         return gaussian_share(self.epsilon, self.delta, self.releases)
 
-    def error(self, mechanism: MechanismRecord) -> float:
-        """Return what is to be least.
+    def blocks(self, weights: Matrix, limit: int = LISTED) -> list[Block]:
+        """Return the blocks under these weights, from a list of so many moves at most."""
+        key = id(weights)
+        if key not in self._blocks:
+            for tried, error in self._too_many.items():
+                if limit <= tried:
+                    raise error
+            try:
+                self._blocks[key] = list(split(self.adjacency, self.query, weights, limit))
+            except TooManyCircuitsError as error:
+                self._too_many[limit] = error
+                raise
+        if not self._blocks[key]:
+            raise AffineDPError(NOTHING_TO_HIDE)
+        return self._blocks[key]
 
-        Parameters
-        ----------
-        mechanism : MechanismRecord
-            The noise.
-        """
+    def can_be_listed(self, limit: int) -> bool:
+        """Whether there are so many moves at most."""
+        count = self.adjacency.manifold.n
+        if is_exchange(self.adjacency) and count * (count - 1) // 2 > limit:
+            return False
+        try:
+            self.blocks(self.weights, limit)
+        except TooManyCircuitsError:
+            return False
+        return True
+
+    @cached_property
+    def _blocks(self) -> dict[int, list[Block]]:
+        return {}
+
+    @cached_property
+    def _too_many(self) -> dict[int, TooManyCircuitsError]:
+        return {}
+
+    def error(self, mechanism: MechanismRecord) -> float:
+        """Return what is to be least."""
         return error_under(mechanism, self.weights, self.objective)
 
 
 def pure_share(epsilon: float, releases: int) -> float:
-    """Return what one of several releases of a pure law may promise: they add up to ε.
-
-    Parameters
-    ----------
-    epsilon : float
-        The promise of all together.
-    releases : int
-        How many there are.
-    """
+    """Return what one of several releases of a pure law may promise: they add up to ε."""
     return epsilon if releases == 1 else epsilon / releases * (1 - 2e-15)
 
 
 def gaussian_share(epsilon: float, delta: float, releases: int) -> float:
-    """Return the sensitivity that one of several Gaussian releases may have: squares add up.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The promise of all together.
-    releases : int
-        How many there are.
-    """
+    """Return the sensitivity that one of several Gaussian releases may have: squares add up."""
     whole = largest_sensitivity(epsilon, delta)
     return whole if releases == 1 else whole / math.sqrt(releases) * (1 - 2e-15)
 
 
 def checked_releases(releases: Any) -> int:
-    """Return how many releases are planned, or refuse what is no such number.
-
-    Parameters
-    ----------
-    releases : int
-        At least 1.
-    """
+    """Return how many releases are planned, or refuse what is no such number."""
     if isinstance(releases, bool) or not isinstance(releases, int | np.integer):
         raise AffineDPError(f"releases must be a whole number, not {releases!r}")
     if not 1 <= releases <= MOST_RELEASES:
@@ -133,17 +126,7 @@ def checked_problem(
     integers: bool,
     imbalance: float | None,
 ) -> Problem:
-    """Return the problem, or refuse what cannot be.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        Whom the promise is about.
-    asked : tuple
-        F and the names of its outputs.
-    weights, epsilon, delta, releases, objective, integers, imbalance
-        As for :func:`affinedp.design`.
-    """
+    """Return the problem, or refuse what cannot be."""
     releases = checked_releases(releases)
     if objective not in ("sum", "largest"):
         raise AffineDPError(f"objective must be 'sum' or 'largest', not {objective!r}")
@@ -167,13 +150,6 @@ def check_grid(epsilon: float, delta: float, changed: int) -> None:
     The discrete law of one number is within 4⁻ᵏ/24 of the rounded Gaussian, and only numbers that
     neighbours change count: δ grows by at most (1 + e^ε) · changed · 4⁻ᵏ/24.  The share 2⁻³⁰ of
     the noise pays for 10⁻¹⁰ of δ and more.
-
-    Parameters
-    ----------
-    epsilon, delta : float
-        The promise.
-    changed : int
-        How many noisy numbers two neighbours can change.
     """
     try:
         added = (1 + math.exp(epsilon)) * changed * 4.0**-GRID_BITS / 24

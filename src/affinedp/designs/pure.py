@@ -1,152 +1,410 @@
-"""Noise of the pure laws for one problem."""
+"""Noise of pure laws for one problem: closed forms first, then what has to be searched for.
+
+Candidates are mechanisms whose promise was not verified: floats say what they cost.  The chooser
+verifies the best one, and takes the next where that is refused.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Literal
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix
-from affinedp.designs.knorm import MOST_COMPARED, STARTS, least_knorm
-from affinedp.designs.laplace import along_the_moves, design_laplace
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.designs.axes import lattice_bases
+from affinedp.designs.effort import Budget
+from affinedp.designs.fit import at_the_limit
+from affinedp.designs.knorm_blocks import Cell, real_cell, whole_cells
+from affinedp.designs.knorm_bodies import best_bodies
+from affinedp.designs.laplace_strategy import LaplaceStrategy, least_laplace
 from affinedp.designs.problem import Problem
-from affinedp.designs.separate import checked_weights
-from affinedp.designs.staircase import NoStairsError, least_staircase
-from affinedp.errors import AffineDPError
+from affinedp.designs.separate import Block, together, with_floor
+from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.laws.base import Law
+from affinedp.laws.knorm import KNorm
+from affinedp.laws.laplace import Laplace
+from affinedp.laws.product_norm import MOST_DIMENSIONS, ProductNorm, variance_in_product
+from affinedp.laws.staircase import Staircase, best_first, best_whole_first
 from affinedp.mechanism import Mechanism
-from affinedp.privacy.least_possible import Alternative
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.privacy.design import Design
+from affinedp.progress import Progress
+from affinedp.strategies.dense import Dense
+from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
+from affinedp.strategies.projected import Cycles, Projected, cycles_of
 
-FEW_STARTS = 4
-FEW_BODIES = 2
-FEW = "searched from few starts; effort='thorough' searches longer"
-# How long searches that are not convex go on.
-Effort = Literal["quick", "default", "thorough"]
+# Entries up to which noise on entries is brought back onto the equations.
+MOST_ENTRIES = 2_000
+# Bounds on gauges are off by less; bodies that are rounded are charged for more.
+ROUNDED = 1e-9
+STAIRS = "staircase noise: the density falls by e^ε whenever a neighbour's move is exceeded"
+SUMS = "noise under the public sums at the nodes of a network, brought back onto all equations"
+ENTRIES = (
+    "independent Laplace noise on every entry, brought back onto the equations: charged for the "
+    "longest circuit that there can be"
+)
+ALONG = "independent noise along every move, which is K-norm noise with their hull"
 
 
 @dataclass(frozen=True, eq=False)
-class PureDesigns:
-    """Designs of pure laws; Laplace strategies are searched once, if at all.
+class Candidate:
+    """One way to keep the promise."""
 
-    Attributes
-    ----------
-    problem : Problem
-        What is to be designed.
-    weights : array or matrix
-        What squared error costs.
-    seed : int or Generator
-        For searches that start at random.
-    searches_all : bool
-        Whether Laplace strategies are searched in any number of dimensions.
-    effort : {"quick", "default", "thorough"}
-        From how many starts: one, few, or as many as agree.
-    alone : bool
-        Whether one law was asked for, which is searched from as many starts as agree.
-    """
+    mechanism: Mechanism  # the noise; its promise need not have been verified
+    limit: float | None = None  # the sensitivity to scale it to; None where that was done
+    name: str = ""  # what people call it, for standard practice
+    # whether nothing better is known for such a problem, so that searches are left out
+    settled: bool = False
 
-    problem: Problem
-    weights: FloatArray | Matrix
-    seed: int | np.random.Generator
-    searches_all: bool = True
-    effort: Effort = "default"
-    alone: bool = True
+    def made(self) -> Mechanism:
+        """Return the mechanism with its promise verified, or refuse it."""
+        if self.limit is None:
+            return self.mechanism
+        return at_the_limit(self.mechanism, self.limit)
 
-    @cached_property
-    def laplace(self) -> Mechanism:
-        """Laplace noise."""
-        problem, rank = self.problem, self.problem.adjacency.manifold.dim
-        if not self.searches_all and rank > MOST_COMPARED:
-            weights = checked_weights(self.weights, problem.query.shape[0])
-            simple = along_the_moves(
-                problem.adjacency, problem.query, problem.names, problem.pure_epsilon, weights
-            )
-            if simple is not None:
-                return simple
-            raise AffineDPError(
-                f"Laplace strategies in {rank} dimensions are searched with law='laplace' only"
-            )
-        many = self.effort == "default" and rank <= MOST_COMPARED
-        starts = None if self._full else FEW_STARTS if many else 1
-        made = design_laplace(
-            self.problem.adjacency.manifold, epsilon=self.problem.pure_epsilon,
-            query=self.problem.query, adjacency=self.problem.adjacency, weights=self.weights,
-            seed=self.seed, starts=starts,
-        )  # fmt: skip
-        names = self.problem.names  # which a query that is a matrix does not carry
-        notes = made.notes if self._full else (*made.notes, FEW)
-        return made.with_names(names).with_design(notes=notes)
 
-    @property
-    def _full(self) -> bool:
-        """Whether searches start as often as they have to to agree."""
-        return self.effort == "thorough" or (self.alone and self.effort == "default")
-
-    def knorm(self) -> Mechanism:
-        """Return K-norm noise."""
-        problem = self.problem
-        weights = checked_weights(self.weights, problem.query.shape[0])
-        return least_knorm(
-            problem.adjacency, problem.query, problem.names, problem.pure_epsilon, weights,
-            lambda: self.laplace, integers=problem.integers, seed=self.seed,
-            starts=STARTS if self._full else FEW_BODIES if self.effort == "default" else 0,
-        ).mechanism  # fmt: skip
-
-    def staircase(self) -> Mechanism:
-        """Return staircase noise."""
-        problem = self.problem
-        return least_staircase(
-            problem.adjacency, problem.query, problem.names, problem.pure_epsilon,
-            checked_weights(self.weights, problem.query.shape[0]), integers=problem.integers,
-        )  # fmt: skip
-
-    def add(
-        self,
-        laws: Sequence[str],
-        designed: list[tuple[str, Mechanism]],
-        below: float,
-        alone: bool,
-    ) -> list[Alternative]:
-        """Add the designs of these laws, and say which could not be made.
-
-        Parameters
-        ----------
-        laws : sequence of str
-            Pure laws.
-        designed : list of (str, Mechanism)
-            What there is already; designs are added to it, without a name.
-        below : float
-            What no pure law can go below.
-        alone : bool
-            Whether one law was asked for, which then must be made.
-        """
-        skipped = []
-        makers: dict[str, Callable[[], Mechanism]] = {
-            "knorm": self.knorm,
-            "staircase": self.staircase,
-            "laplace": lambda: self.laplace,
-        }
-        for name in laws:
-            if any(one.law == name and not own for own, one in designed):
-                continue
-            try:
-                made = makers[name]()
-            except NoStairsError:
-                if alone:
-                    raise
-                continue
-            except KeyboardInterrupt:
-                if alone or not designed:
-                    raise
-                skipped.append(Alternative(name, below, False, "(not designed: interrupted)"))
+def pure_candidates(
+    problem: Problem, laws: set[str], weights: Matrix, seed: Any, budget: Budget
+) -> Iterator[Candidate]:
+    """Yield noise of pure laws, the quickest to find first."""
+    refused: list[AffineDPError] = []
+    found = 0
+    for way in _ways(problem, laws, weights, seed, budget):
+        try:
+            for one in way():
+                found += 1
+                yield one
+        except AffineDPError as error:
+            budget.note(f"some noise was not designed: {str(error).partition('. ')[0]}")
+            refused.append(error)
+            if isinstance(error, TooManyCircuitsError):
                 break
-            except AffineDPError as error:
-                if alone or (name == laws[-1] and not designed):
-                    raise
-                skipped.append(Alternative(name, below, False, f"(not designed: {error})"))
+        if budget.interrupted:
+            break
+    if found:
+        return
+    if refused:
+        raise refused[-1]
+    if "staircase" in laws:
+        raise AffineDPError(
+            "staircase noise needs moves along as many axes as there are dimensions"
+        )
+    raise AffineDPError("product-norm noise needs a network whose entries go between two sides")
+
+
+def _ways(
+    problem: Problem, laws: set[str], weights: Matrix, seed: Any, budget: Budget
+) -> Iterator[Callable[[], Iterator[Candidate]]]:
+    """What is tried, in this order; each may be refused by itself."""
+    knorm, whole = "knorm" in laws, problem.integers
+    if knorm and is_one_sum(problem.adjacency, problem.query):
+        yield lambda: _one_sum(problem, weights)
+    if (knorm or "laplace" in laws) and problem.query.shape[0] == 1:
+        yield lambda: _one_number(problem, budget)
+    if (knorm or "productnorm" in laws) and not whole:
+        yield lambda: _products(problem, weights)
+    if (knorm or "laplace" in laws) and not problem.can_be_listed(budget.moves):
+        yield lambda: _on_entries(problem, weights)
+    if "staircase" in laws:
+        yield lambda: _staircase(problem, weights, budget, knorm)
+    if not knorm and "laplace" not in laws:
+        return
+    searched: list[LaplaceStrategy] = []
+    if knorm and whole:
+        yield lambda: _bodies(problem, weights, seed, budget, searched)
+    if "laplace" in laws or not whole:
+        starts = searched if knorm and not whole else None
+        yield lambda: _laplace(problem, weights, seed, budget, starts)
+    if knorm and not whole:
+        yield lambda: _bodies(problem, weights, seed, budget, searched)
+
+
+def _candidate(
+    problem: Problem, strategy: Dense | Projected, law: Law, *notes: str, **more: Any
+) -> Candidate:
+    made = Mechanism(problem.adjacency, strategy, law, design=Design(notes=notes))
+    return Candidate(made, problem.pure_epsilon, **more)
+
+
+def _dense(problem: Problem, basis: Matrix, root: Matrix | None = None) -> Dense:
+    return Dense(problem.adjacency.manifold, problem.query, basis, problem.names, root)
+
+
+# ---------------------------------------------------------------------- without a list of moves
+
+
+def _one_sum(problem: Problem, weights: Matrix) -> Iterator[Candidate]:
+    """The hull of the moves under one public sum, in closed form at any size."""
+    import scipy.sparse as sparse
+
+    adjacency = problem.adjacency
+    assert isinstance(adjacency, CircuitAdjacency)
+    width = float(adjacency.mu[0])
+    if problem.integers:
+        width = math.floor(width)
+        if width == 0:
+            raise AffineDPError("whole numbers do not move by less than 1: enlarge mu")
+    signs = np.sign(dense(adjacency.manifold.D)).ravel()
+    points = sparse.csr_array((signs * signs[-1] * width)[:, None])
+    identity = sparse.csr_array(sparse.eye_array(len(problem.names)))
+    law = KNorm(points, problem.pure_epsilon, problem.integers)
+    alike = dual_of_sum(adjacency, weights, problem.integers) is not None
+    yield _candidate(
+        problem, _dense(problem, identity), law, "the hull of the moves", settled=alike
+    )
+
+
+def _one_number(problem: Problem, budget: Budget) -> Iterator[Candidate]:
+    """Laplace noise on a single output: the farthest move says how much, without a list."""
+    width = problem.adjacency.sensitivity(problem.query, 1).upper
+    if width > 0:
+        root = np.full((1, 1), width / problem.pure_epsilon)
+        strategy = _dense(problem, np.ones((1, 1)), root)
+        alone = not problem.can_be_listed(budget.moves)  # stairs need a list
+        words = "one number: its farthest move"
+        yield _candidate(problem, strategy, Laplace(), words, settled=alone)
+
+
+def _products(problem: Problem, weights: Matrix) -> Iterator[Candidate]:
+    """Noise under the sums at the nodes on one side of a network: as one body, or one by one."""
+    components = cycles_of(problem.adjacency)
+    if components is None or problem.adjacency.manifold.n > MOST_ENTRIES:
+        return
+    if any(len(one.sides) == 1 for one in components):
+        return  # no set of nodes has every entry once
+    chosen = []
+    for component in components:
+        ways = [
+            _under_sums(problem, weights, component, side, together)
+            for side in component.sides
+            for together in (True, False)
+        ]
+        chosen.append(min(ways, key=lambda way: way[0])[1:])
+    import scipy.sparse as sparse
+
+    entries = np.concatenate([place for place, _, _, _ in chosen])
+    points = sparse.csr_array(sparse.block_diag([signs for _, signs, _, _ in chosen]))
+    first, blocks = 0, []
+    for _, _, own, _ in chosen:
+        blocks.append(own + first)
+        first += int(own.max()) + 1
+    variances = np.concatenate([variance for _, _, _, variance in chosen])
+    law = ProductNorm(points, problem.pure_epsilon, np.concatenate(blocks))
+    yield _candidate(problem, _back(problem, entries, variances), law, SUMS)
+
+
+def _under_sums(
+    problem: Problem,
+    weights: Matrix,
+    component: Cycles,
+    side: tuple[frozenset[int], ...],
+    together: bool,
+) -> tuple[float, IntArray, FloatArray, IntArray, FloatArray]:
+    """Cost, entries, signs, blocks and variances of noise under the sums at some nodes."""
+    groups = [sorted(star) for star in side]
+    sizes = np.array([len(group) for group in groups])
+    entries = np.concatenate(groups)
+    reach = float(component.reach)
+    dimensions = int(sizes.sum()) - len(sizes)
+    if together:
+        rate, each = 1.0, [variance_in_product(n, dimensions, 1.0) for n in sizes.tolist()]
+    else:
+        rate = 2.0 / component.longest  # so many sums are met at once
+        each = [variance_in_product(n, n - 1, rate) for n in sizes.tolist()]
+    if together and dimensions > MOST_DIMENSIONS:
+        each = [math.inf] * len(sizes)
+    unit = reach / problem.pure_epsilon
+    variances = np.repeat(np.array(each) * unit**2, sizes)
+    blocks = np.zeros(len(sizes), int) if together else np.arange(len(sizes))
+    width = reach / rate
+    if not np.isfinite(variances).all():
+        return math.inf, entries, np.zeros((0, 0)), blocks, variances
+    spread = _loadings(problem, entries, variances)
+    cost = float((spread * dense(weights @ spread) * variances).sum())
+    signs = np.zeros((len(entries), len(sizes)))
+    for place, group in enumerate(groups):
+        rows = slice(int(sizes[:place].sum()), int(sizes[: place + 1].sum()))
+        signs[rows, place] = _signs(problem, group) * width
+    return cost, entries, signs, blocks, variances
+
+
+def _signs(problem: Problem, group: list[int]) -> FloatArray:
+    """The signs of the sum of entries at a node: that of which no move changes anything."""
+    kernel = dense(problem.adjacency.manifold.kernel)[group]
+    normal = np.linalg.svd(kernel.T)[2][-1]
+    return np.asarray(np.sign(normal * np.sign(normal[0])))
+
+
+def _loadings(problem: Problem, entries: IntArray, variances: FloatArray) -> FloatArray:
+    """Least squares: what makes outputs of entries whose noise has these variances."""
+    kernel = dense(problem.adjacency.manifold.kernel)
+    moved = np.abs(kernel[entries]).max(axis=0) > 0
+    own = kernel[entries][:, moved]
+    scaled = own / variances[:, None]
+    return np.asarray(
+        dense(problem.query @ kernel[:, moved]) @ np.linalg.solve(own.T @ scaled, scaled.T)
+    )
+
+
+def _back(problem: Problem, entries: IntArray, variances: FloatArray) -> Projected:
+    """Entries with noise, brought back onto the equations."""
+    return Projected(
+        problem.adjacency.manifold, problem.query, _loadings(problem, entries, variances),
+        problem.names, entries=entries,
+    )  # fmt: skip
+
+
+def _on_entries(problem: Problem, weights: Matrix) -> Iterator[Candidate]:
+    """Laplace noise on all entries, for the longest circuit of a network that is not listed."""
+    components = cycles_of(problem.adjacency)
+    if components is None or problem.adjacency.manifold.n > MOST_ENTRIES:
+        return
+    places = [sorted(frozenset().union(*one.sides[0])) for one in components]
+    widths = np.repeat(
+        [one.longest * float(one.reach) for one in components], [len(own) for own in places]
+    )
+    entries, law = np.concatenate(places), KNorm(np.diag(widths), problem.pure_epsilon)
+    strategy = _back(problem, entries, 2 * (widths / problem.pure_epsilon) ** 2)
+    yield _candidate(problem, strategy, law, ENTRIES)
+
+
+# ---------------------------------------------------------------------- from a list of moves
+
+
+def _staircase(
+    problem: Problem, weights: Matrix, budget: Budget, knorm: bool
+) -> Iterator[Candidate]:
+    """Stairs of their own on axes along which all moves are; those of one step are K-norm noise."""
+    limit, parts, roots = problem.pure_epsilon, [], []
+    for block, cell in _cells(problem, weights, budget):
+        axes = _axes(cell, problem.integers)
+        if axes is None:
+            return
+        directions, widths = axes
+        firsts = [
+            float(best_whole_first(int(width), limit)) if problem.integers
+            else best_first(width, limit)
+            for width in widths.tolist()
+        ]  # fmt: skip
+        root = np.hstack([np.diag(widths), np.diag(firsts)])
+        parts.append(replace(block, basis=cell.basis @ directions))
+        roots.append(root)
+    if knorm and problem.integers and all(np.all(root[root > 0] == 1) for root in roots):
+        return
+    basis, root = together(parts, roots, problem.query.shape[0])
+    law = Staircase.of_root(root, limit, problem.integers)
+    found = _candidate(problem, _dense(problem, basis), law, STAIRS)
+    if found.mechanism.shared_part is not None:
+        raise AffineDPError(
+            "staircase noise must hide all that the query reveals, and neighbours share some of it"
+        )
+    yield found
+
+
+def _axes(cell: Cell, integers: bool) -> tuple[FloatArray, FloatArray] | None:
+    """Axes along which all moves are, as columns, and how far they go; None if there are none."""
+    size = cell.moves.shape[1]
+    if integers:
+        for basis, back in lattice_bases(cell.moves, cell.cost):
+            moved = np.abs(cell.moves @ back.T)
+            if ((moved != 0).sum(axis=1) == 1).all():
+                return basis, moved.max(axis=0)
+        return None
+    chosen = _longest_along(cell.moves)
+    return (chosen.T, np.ones(size)) if len(chosen) == size else None
+
+
+def _longest_along(moves: FloatArray) -> FloatArray:
+    """The longest move along every direction in which there is one."""
+    length = np.abs(moves).max(axis=1)
+    order = np.argsort(-length, kind="stable")
+    unit = moves / moves[np.arange(len(length)), np.abs(moves).argmax(axis=1)][:, None]
+    _, first = np.unique(unit[order].round(12), axis=0, return_index=True)
+    return np.asarray(moves[order[np.sort(first)]])
+
+
+def _cells(problem: Problem, weights: Matrix, budget: Budget) -> Iterator[tuple[Block, Cell]]:
+    """The blocks in coordinates for bodies, of whole points if data is whole."""
+    blocks = problem.blocks(weights, budget.moves)
+    manifold = problem.adjacency.manifold
+    make = whole_cells(manifold, problem.query) if problem.integers else real_cell
+    known: dict[str, Cell] = {}
+    for block in blocks:
+        if block.key not in known:
+            known[block.key] = make(block)
+        yield block, known[block.key]
+
+
+def _laplace(
+    problem: Problem,
+    weights: Matrix,
+    seed: Any,
+    budget: Budget,
+    searched: list[LaplaceStrategy] | None,
+) -> Iterator[Candidate]:
+    """Strategies: along the moves where these are independent, and searched, for bodies too."""
+    blocks = problem.blocks(weights, budget.moves)
+    limit = problem.pure_epsilon
+    costs = {b.key: with_floor(b.weight, np.abs(b.directions).max(axis=0)) for b in blocks}
+    moves = [block.directions[np.abs(block.directions).max(axis=1) > 0] for block in blocks]
+    if all(len(own) == block.basis.shape[1] for own, block in zip(moves, blocks)):
+        roots = [own.T / limit for own in moves]
+        basis, root = together(blocks, roots, problem.query.shape[0])
+        yield _candidate(problem, _dense(problem, basis, root), Laplace(), ALONG)
+    solved: dict[str, LaplaceStrategy] = {}
+    share = 0.6 if searched is not None else 1.0  # the rest is for bodies
+    with Progress("Laplace strategy") as progress:
+        for i, block in enumerate(blocks):
+            if block.key in solved:
                 continue
-            designed.append(("", made))
-            if made.law != name:
-                skipped.append(Alternative(name, below, False, f"({made.notes[-1]})"))
-        return skipped
+
+            def show(done: int, total: int, i: int = i) -> None:
+                progress.update((i + done / total) / len(blocks))
+
+            with budget.sharing(share):
+                solved[block.key] = least_laplace(
+                    block.directions,
+                    costs[block.key][0],
+                    tall_starts=[block.basis] if len(block.basis) > block.basis.shape[1] else [],
+                    orthonormal=np.linalg.qr(block.basis)[1],  # stands for that of the outputs
+                    seed=seed,
+                    progress=show,
+                    budget=budget,
+                )
+    found = [solved[block.key] for block in blocks]
+    if searched is not None:
+        searched.extend(found)
+    roots = [np.linalg.pinv(one.strategy) / limit for one in found]
+    notes = []
+    if floor := max(added for _, added in costs.values()):
+        notes.append(f"the weights leave some combination free; a floor of {floor:.2g} was added")
+    notes.append(
+        f"a local optimum: {found[0].start}, one of {found[0].starts} starts, of which "
+        f"{found[0].agreement:.0%} agree within 1 %"
+        + (f" (first of {len(solved)} different blocks)" if len(solved) > 1 else "")
+    )
+    basis, root = together(blocks, roots, problem.query.shape[0])
+    yield _candidate(problem, _dense(problem, basis, root), Laplace(), *notes)
+
+
+def _bodies(
+    problem: Problem, weights: Matrix, seed: Any, budget: Budget, searched: list[LaplaceStrategy]
+) -> Iterator[Candidate]:
+    """K-norm noise with the best body of every block."""
+    strategies = {
+        block.key: one.strategy
+        for block, one in zip(problem.blocks(weights, budget.moves), searched)
+    }
+    cells = list(_cells(problem, weights, budget))
+    chosen = best_bodies(
+        cells, strategies, problem.pure_epsilon, problem.integers, np.random.default_rng(seed),
+        budget,
+    )  # fmt: skip
+    basis, points = together(chosen, [one.points for one in chosen], problem.query.shape[0])
+    charge = max(one.charge for one in chosen)
+    rate = problem.pure_epsilon / (charge if charge > 1 + ROUNDED else 1.0)
+    law = KNorm(points, rate, problem.integers)
+    yield _candidate(problem, _dense(problem, basis), law, *dict.fromkeys(c.words for c in chosen))

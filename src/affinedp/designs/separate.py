@@ -9,8 +9,9 @@ designed once.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -32,27 +33,15 @@ SINGULAR = 1e-9
 
 @dataclass(frozen=True)
 class Block:
-    """One block of a design problem, in coordinates of the range of F on the manifold.
+    """One block of a design problem, in coordinates of the range of F on the manifold."""
 
-    Attributes
-    ----------
-    outputs : array of int
-        Its outputs.
-    basis : array, shape (outputs, r)
-        Basis of what F spans there, orthonormal in units of the outputs' movements.
-    directions : array, shape (K, r)
-        Neighbour directions in those coordinates, one per row.
-    weight : array, shape (r, r)
-        Cost of noise in those coordinates.
-    moves : sparse array, shape (n, K)
-        The directions as differences of data.
-    """
-
-    outputs: IntArray
+    outputs: IntArray  # its outputs
+    # basis of what F spans there, orthonormal in units of the outputs' movements; shape (outputs,
+    # r)
     basis: FloatArray
-    directions: FloatArray
-    weight: FloatArray
-    moves: Matrix
+    directions: FloatArray  # neighbour directions in those coordinates, one per row; shape (K, r)
+    weight: FloatArray  # cost of noise in those coordinates; shape (r, r)
+    moves: Matrix  # the directions as differences of data; shape (n, K)
 
     @property
     def key(self) -> str:
@@ -92,13 +81,15 @@ def checked_weights(weights: object, outputs: int) -> Matrix:
     return matrix
 
 
-def split(adjacency: Adjacency, query: Matrix, weights: Matrix) -> Iterator[Block]:
+def split(
+    adjacency: Adjacency, query: Matrix, weights: Matrix, limit: int = LISTED
+) -> Iterator[Block]:
     """Yield the blocks of the problem, those without any neighbour direction left out."""
     import scipy.sparse as sparse
 
     query = sparse.csr_array(query)
     weights = sparse.csr_array(weights)
-    directions = sparse.csc_array(adjacency.directions(LISTED))
+    directions = sparse.csc_array(adjacency.directions(limit))
     for outputs, columns in _connected(query, weights, directions):
         image = dense(query[outputs] @ directions[:, columns])
         # an output that neighbours do not move has rounding errors in place of zeros, not moves
@@ -117,6 +108,36 @@ def split(adjacency: Adjacency, query: Matrix, weights: Matrix) -> Iterator[Bloc
         coordinates = (orthonormal.T @ image).T
         moves = directions[:, columns]
         yield Block(outputs, basis, coordinates, (weight + weight.T) / 2, moves)
+
+
+class Spanned(Protocol):
+    """Outputs, and what makes them of coordinates."""
+
+    @property
+    def outputs(self) -> IntArray:
+        """The outputs."""
+
+    @property
+    def basis(self) -> FloatArray:
+        """One row per output, one column per coordinate."""
+
+
+def together(
+    parts: Sequence[Spanned], roots: Sequence[FloatArray], outputs: int
+) -> tuple[Matrix, Matrix]:
+    """Return basis and root of all blocks; dense where there is one."""
+    import scipy.sparse as sparse
+
+    if len(parts) == 1:
+        basis = np.zeros((outputs, parts[0].basis.shape[1]))
+        basis[parts[0].outputs] = parts[0].basis
+        return basis, roots[0]
+    place = np.concatenate([part.outputs for part in parts])
+    spread = sparse.csr_array(
+        (np.ones(len(place)), (place, np.arange(len(place)))), shape=(outputs, len(place))
+    )
+    stacked = sparse.csr_array(sparse.block_diag([part.basis for part in parts]))
+    return sparse.csr_array(spread @ stacked), sparse.csr_array(sparse.block_diag(roots))
 
 
 def _check_size(image: FloatArray) -> None:
@@ -187,15 +208,7 @@ def given_basis(adjacency: Adjacency, query: Matrix, basis: ArrayLike | None) ->
 
 
 def with_floor(weight: FloatArray, lengths: FloatArray | None = None) -> tuple[FloatArray, float]:
-    """Return a positive definite weight, and the floor that was added for it (or 0).
-
-    Parameters
-    ----------
-    weight : array, shape (r, r)
-        Positive semidefinite.
-    lengths : array, shape (r,), optional
-        How far neighbours move each coordinate, so that units do not count.
-    """
+    """Return a positive definite weight, and the floor that was added for it (or 0)."""
     scale = np.ones(len(weight)) if lengths is None else np.where(lengths > 0, lengths, 1.0)
     scaled = weight * scale[:, None] * scale
     size = np.diagonal(scaled)

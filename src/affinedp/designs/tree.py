@@ -18,6 +18,7 @@ from affinedp.designs.least_tree import (
     least_precisions,
     least_scales,
     level_precisions,
+    level_scales,
 )
 from affinedp.designs.problem import check_grid, checked_releases, gaussian_share, pure_share
 from affinedp.designs.tree_bound import PoorDesignError, lower_bound
@@ -30,9 +31,8 @@ from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric, Laplace, geometric_variance
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
-from affinedp.privacy.design import Design
-from affinedp.privacy.least_possible import Alternative
-from affinedp.strategies.rounded_plan import GRID_BITS
+from affinedp.privacy.design import Alternative, Design
+from affinedp.strategies.base import GRID_BITS
 from affinedp.strategies.tree import Tree, heaviest_move
 
 TARGET_ROUNDS = 40
@@ -46,25 +46,14 @@ TreeLaw = Literal["gaussian", "laplace"]
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """One way to keep the promise.
+    """One way to keep the promise."""
 
-    Attributes
-    ----------
-    name : str
-        In words.
-    law : {"gaussian", "laplace"}
-        Law of the noise.
-    y : array or None
-        Precisions (Gaussian) or one over the scales (Laplace) for sensitivity 1; None where
-        estimates are not formed by least squares, so that it is for comparison only.
-    cost : float
-        Weighted squared error under the promise.
-    """
-
-    name: str
-    law: TreeLaw
+    name: str  # in words
+    law: TreeLaw  # law of the noise
+    # precisions (Gaussian) or one over the scales (Laplace) for sensitivity 1; None where estimates
+    # are not formed by least squares, so that it is for comparison only
     y: FloatArray | None
-    cost: float
+    cost: float  # weighted squared error under the promise
 
 
 @within_range
@@ -74,7 +63,7 @@ def design_tree(
     epsilon: float,
     delta: float = 0.0,
     weights: ArrayLike | None = None,
-    neighbours: TreeNeighbours = "person",
+    adjacency: TreeNeighbours = "person",
     household: int = 1,
     public: ArrayLike | None = None,
     law: Literal["auto", "gaussian", "laplace"] = "auto",
@@ -96,7 +85,7 @@ def design_tree(
         The promise; δ = 0 asks for Laplace noise.
     weights : array, optional
         What squared error costs at every node; 1 by default.
-    neighbours : {"person", "replace", "circuits"}
+    adjacency : {"person", "replace", "circuits"}
         One person joins or leaves; one person is counted in another cell (the number of people
         is public); or either, which is Definition 4 of the paper on one tree of totals.
     household : int
@@ -136,7 +125,7 @@ def design_tree(
     >>> bool(numbers[0] == numbers[1] + numbers[2]), bool((numbers >= 0).all())
     (True, True)
     """
-    people = People(Totals.of(parent, public, neighbours, names), neighbours, household)
+    people = People(Totals.of(parent, public, adjacency, names), adjacency, household)
     return tree_noise(
         people, epsilon=epsilon, delta=delta, weights=weights, law=law, largest_gap=largest_gap,
         releases=releases,
@@ -192,21 +181,7 @@ def tree_noise(
 def at_sensitivity(
     people: People, law: TreeLaw, y: FloatArray, sensitivity: float, design: Design
 ) -> Mechanism:
-    """Return the mechanism with noise of these proportions, at a promise checked in integers.
-
-    Parameters
-    ----------
-    people : People
-        Who is a neighbour, and the numbers.
-    law : {"gaussian", "laplace"}
-        Law of the noise.
-    y : array
-        Precisions or one over the scales, breadth first, up to a factor.
-    sensitivity : float
-        The promise.
-    design : Design
-        What is said about it.
-    """
+    """Return the mechanism with noise of these proportions, at a promise checked in integers."""
     tree: Any = people.domain
     power = 2 if law == "gaussian" else 1
     both, one = people.move == "circuits", sensitivity / people.size
@@ -286,6 +261,7 @@ def _candidates(
         bound = lower_bound(tree, cost, both, y, _floor(tree, cost)) * (size / limit) ** 2
     if law != "gaussian":
         add("least noise", "laplace", least_scales(tree, cost, both, phi))
+        add(LEVELS, "laplace", level_scales(tree, cost, both))
         add(ADD_UP, "laplace", cells)
         add("independent, projected", "laplace", flat)
         alone = 2 * (changed * size / epsilon) ** 2 * private_cost
@@ -313,7 +289,7 @@ def design_tree_for_targets(
     *,
     targets: Mapping[int, float] | ArrayLike,
     delta: float,
-    neighbours: TreeNeighbours = "person",
+    adjacency: TreeNeighbours = "person",
     household: int = 1,
     public: ArrayLike | None = None,
     names: tuple[str, ...] | None = None,
@@ -329,7 +305,7 @@ def design_tree_for_targets(
         are not named may have any.
     delta : float
         δ at which the budget is stated.
-    neighbours : {"person", "replace", "circuits"}
+    adjacency : {"person", "replace", "circuits"}
         Who is a neighbour.
     household : int
         How many people may join or move at once.
@@ -351,7 +327,7 @@ def design_tree_for_targets(
     >>> bool(m.expected_squared_errors[0] <= 25.01)
     True
     """
-    people = People(Totals.of(parent, public, neighbours, names), neighbours, household)
+    people = People(Totals.of(parent, public, adjacency, names), adjacency, household)
     return tree_noise_for_targets(people, targets=targets, delta=delta)
 
 

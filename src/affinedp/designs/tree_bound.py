@@ -42,19 +42,7 @@ class PoorDesignError(AffineDPError):
 
 @compiled
 def count_above(parent, leaf, c, e, t, root_known):  # type: ignore[no-untyped-def]
-    """Count the positive eigenvalues of Σ (c_v − t e_v) X_v² over the cells x.
-
-    Parameters
-    ----------
-    parent, leaf : arrays
-        One class, its root first.
-    c, e : arrays
-        The two forms.
-    t : float
-        What eigenvalues are compared with.
-    root_known : bool
-        Whether x adds up to 0.
-    """
+    """Count the positive eigenvalues of Σ (c_v − t e_v) X_v² over the cells x."""
     n = len(parent)
     T = np.zeros(n)
     negative = np.zeros(n, np.int64)
@@ -81,24 +69,7 @@ def count_above(parent, leaf, c, e, t, root_known):  # type: ignore[no-untyped-d
 
 @compiled
 def without_twins(parent, leaf, c, e):  # type: ignore[no-untyped-def]
-    """Take out children that are alike: their contrasts are eigenvectors, √(c/e) each.
-
-    Parameters
-    ----------
-    parent, leaf : arrays
-        One class, its root first.
-    c, e : arrays
-        The two forms; changed in place where a node stands for its children.
-
-    Returns
-    -------
-    kept : array of bool
-        Nodes that are left.
-    ends : array of bool
-        Which of them are leaf cells now.
-    extra : float
-        Sum of the roots of the eigenvalues that were taken out, from below.
-    """
+    """Take out children that are alike: their contrasts are eigenvectors, √(c/e) each."""
     n = len(parent)
     kept = np.ones(n, np.bool_)
     ends = leaf.copy()
@@ -136,21 +107,7 @@ def without_twins(parent, leaf, c, e):  # type: ignore[no-untyped-def]
 
 @compiled
 def sum_of_roots(parent, leaf, c, e, root_known, tolerance, most):  # type: ignore[no-untyped-def]
-    """Return a lower bound of Σ √λ: areas under the counting function, halved where it matters.
-
-    Parameters
-    ----------
-    parent, leaf : arrays
-        One class, its root first.
-    c, e : arrays
-        The two forms.
-    root_known : bool
-        Whether x adds up to 0.
-    tolerance : float
-        How far, relatively, the bound may stay below the sum.
-    most : int
-        Counts at most.
-    """
+    """Return a lower bound of Σ √λ: areas under the counting function, halved where it matters."""
     cells = 0
     for v in range(len(leaf)):
         if leaf[v]:
@@ -211,19 +168,6 @@ def lower_bound(
     """Return what no Gaussian mechanism with sensitivity 1 goes below in weighted squared error.
 
     It is computed, not proved in interval arithmetic, and lowered by 10⁻⁶ for that.
-
-    Parameters
-    ----------
-    tree : Totals
-        The numbers.
-    cost : array
-        What squared error costs, breadth first.
-    both : bool
-        Whether people also move where they may join.
-    y : array
-        Precisions near the optimum; they decide how good the bound is, not whether it holds.
-    cost_floor : array
-        Positive costs with which the weights of neighbours are found.
     """
     _, gains = passes.cost_and_gains(*tree.arrays, y, cost_floor)
     weights, below = leaf_weights(*tree.arrays, y, gains)
@@ -355,11 +299,6 @@ def branch_weights(load: FloatArray) -> FloatArray:
 
     Pairs of branches drawn with q q' then load the branches as asked; ½ for a branch that
     outweighs the rest.
-
-    Parameters
-    ----------
-    load : array
-        Positive.
     """
     if len(load) == 2:
         return np.array([0.5, 0.5])

@@ -18,8 +18,8 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.domains.crossed import Sets, cells_of
 from affinedp.errors import AffineDPError
-from affinedp.strategies.counted_margins import spreads
-from affinedp.strategies.rounded_plan import GRID_BITS
+from affinedp.strategies.base import GRID_BITS
+from affinedp.strategies.margins import spreads
 
 SWEEPS = 400
 # Margins with a smaller share than this are not measured.
@@ -33,15 +33,7 @@ MOST_BUDGET = 64.0
 
 
 def measurable(sizes: Sequence[int], blocks: Sets) -> Sets | None:
-    """Return the margins that may be measured: the blocks, and the table itself if it is small.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Values of every attribute.
-    blocks : array of int
-        Sets of attributes that carry noise.
-    """
+    """Return the margins that may be measured: the blocks, and the table itself if it is small."""
     if len(blocks) > MOST_SETS:
         return None
     full = (1 << len(sizes)) - 1
@@ -58,21 +50,7 @@ def least_whole(
     weights: FloatArray,
     budget: float,
 ) -> FloatArray:
-    """Return y with this sum of (locally) least weighted squared error, from several starts.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Values of every attribute.
-    measured, blocks : arrays of int
-        Sets of attributes.
-    shares : sparse matrix
-        The variance of a cell of margin A is Σ_B shares[A, B] / t_B.
-    weights : array
-        What the variance of a cell of a margin costs.
-    budget : float
-        What one over the scales add up to.
-    """
+    """Return y with this sum of (locally) least weighted squared error, from several starts."""
     Z = spreads(sizes, measured, blocks)
     cost = np.asarray(weights @ shares)
     largest = np.array([not any(A & ~C == 0 and A != C for C in measured.tolist())
@@ -97,15 +75,7 @@ def least_whole(
 
 
 def scaled_rates(y: FloatArray, budget: Fraction) -> tuple[float, ...]:
-    """Return rates in these proportions that add up to a budget at most, checked in fractions.
-
-    Parameters
-    ----------
-    y : array
-        Rates, up to a factor.
-    budget : Fraction
-        What they may add up to.
-    """
+    """Return rates in these proportions that add up to a budget at most, checked in fractions."""
     if not float(budget) < MOST_BUDGET:
         raise AffineDPError("the noise is too small for its grid: epsilon is too large")
     shrink = 1.0

@@ -44,23 +44,6 @@ def design_unlisted(
     """Return a Gaussian mechanism with certified sensitivity at most ``limit``, and a bound.
 
     The bound is on what Gaussian noise of sensitivity 1 costs; None where there is none.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        Definition 4; other neighbours can be listed.
-    query : matrix, shape (m, n)
-        F.
-    names : tuple of str
-        Names of the outputs.
-    limit : float
-        The sensitivity that the promise allows.
-    weights : matrix, shape (m, m)
-        What squared error costs.
-    imbalance : float or None
-        κ̄ for all circuits; None to recognise networks.
-    cause : TooManyCircuitsError, optional
-        Why the circuits were not listed, to be raised again if nothing else works.
     """
     parts = unlisted_parts(adjacency, imbalance, cause)
     certificate = np.zeros(adjacency.manifold.n)

@@ -41,28 +41,13 @@ Whole = NDArray[Any]  # int64, or Python integers where those are too short
 
 @dataclass(frozen=True, eq=False)
 class Numbers:
-    """One column of numbers, each a whole multiple of ``unit``.
+    """One column of numbers, each a whole multiple of ``unit``."""
 
-    Attributes
-    ----------
-    unit : Fraction
-        What the whole numbers count: a tenth, a thousand, or a power of two for computed doubles.
-    missing : bool array
-        Where there is no number.
-    written : bool
-        Whether these are decimals that somebody wrote; False for computed doubles with all digits.
-    source : int64 or object array, or float64 array
-        Whole numbers, or the doubles that they are made from when they are first needed.
-    precision : Fraction
-        For computed numbers: the share of their column's size within which they are right.
-    notes : tuple of str
-        What was done to read them.
-    """
-
-    unit: Fraction
+    unit: Fraction  # a tenth, a thousand, or a power of two for computed doubles
     missing: NDArray[np.bool_]
-    written: bool
-    source: NDArray[Any]
+    written: bool  # decimals that somebody wrote; False for computed doubles with all digits
+    source: NDArray[Any]  # whole numbers, or doubles from which they are made when first needed
+    # of computed numbers: the share of their column's size within which they are right
     precision: Fraction = Fraction(1, 10**9)
     notes: tuple[str, ...] = ()
 
@@ -125,16 +110,7 @@ class Numbers:
 
 
 def read_numbers(values: Any, missing: NDArray[np.bool_] | None = None) -> Numbers | str:
-    """Read one column of any dtype, or say in a few words why it holds no numbers.
-
-    Examples
-    --------
-    >>> found = read_numbers(np.array([0.1, 0.25, 0.1 + 0.2]))
-    >>> found.unit, found.whole.tolist()
-    (Fraction(1, 20), [2, 5, 6])
-    >>> read_numbers(np.array(["east", "west"]))
-    'text'
-    """
+    """Read one column of any dtype, or say in a few words why it holds no numbers."""
     array = np.asarray(values)
     if array.ndim != 1:
         return "more than one value per row"

@@ -15,8 +15,7 @@ from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import LinearEquations
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.numbers import meaning
-from affinedp.laws.base import Law
-from affinedp.laws.named import law_named
+from affinedp.laws.base import Law, law_named
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.strategies.base import rounded_up
 from affinedp.strategies.dense import Dense
@@ -40,27 +39,13 @@ class Cost:
 
 @dataclass(frozen=True, eq=False)
 class Promise:
-    """The promise whose loss is told: that of a design, or of independent noise.
-
-    Attributes
-    ----------
-    law : {"gaussian", "laplace"}
-        Law of the noise.
-    epsilon, delta : float
-        What it was meant for.
-    mu : float or mapping of str to float
-        How far a number may move, one for all or by column (1 if not named).
-    given : tuple of Row
-        The equations that were taken into account.
-    design : Mechanism or None
-        The design, if there is one.
-    """
+    """The promise whose loss is told: that of a design, or of independent noise."""
 
     law: Literal["gaussian", "laplace"]
-    epsilon: float
+    epsilon: float  # what it was meant for
     delta: float
-    mu: float | Mapping[str, float] = 1.0
-    given: tuple[Row, ...] = ()
+    mu: float | Mapping[str, float] = 1.0  # how far a number may move; 1 if not named
+    given: tuple[Row, ...] = ()  # the equations that were taken into account
     design: Any = None
 
     @property
@@ -82,14 +67,7 @@ class Promise:
         )
 
     def cost(self, rows: Sequence[Row]) -> Cost:
-        """Return the ε that is kept if the public knows these equations between columns too.
-
-        Examples
-        --------
-        >>> total = ({"a": Fraction(1), "b": Fraction(1), "c": Fraction(-1)}, Fraction(0))
-        >>> Promise("laplace", 1.0, 0.0).cost([total]).epsilon
-        2.0
-        """
+        """Return the ε that is kept if the public knows these equations between columns too."""
         try:
             if self.design is not None:
                 return self._cost_of_design(rows)
@@ -179,14 +157,21 @@ def _manifold(rows: Sequence[Row], names: Sequence[str]) -> AffineManifold:
     )
 
 
-def cost_between_rows(promise: Promise, rows: Sequence[Row]) -> Cost:
+def cost_between_rows(promise: Promise, rows: Sequence[Row], total: int = 0) -> Cost:
     """Return the cost of equations between numbers that are named ``column@row``.
 
-    A design and given equations are about one row.
+    A design and given equations are about one row.  Where these equations are some of ``total``
+    such ones, or too many together, the cost is at least what is told.
     """
     if promise.design is not None:
         return Cost(None, "the design is for one row; this equation ties rows")
-    return replace(promise, given=()).cost(rows)
+    alone = replace(promise, given=())
+    found, count = alone.cost(rows), len(rows)
+    if found.epsilon is None and count > 1:
+        found, count = alone.cost(rows[:1]), 1
+    if found.epsilon is not None and count < max(total, len(rows)):
+        return Cost(found.epsilon, f"at least: for {count} of {max(total, len(rows))} equations")
+    return found
 
 
 def cost_over_rows(promise: Promise, now: Row, lag: int, rows: int) -> Cost:
@@ -194,26 +179,17 @@ def cost_over_rows(promise: Promise, now: Row, lag: int, rows: int) -> Cost:
 
     Names end in ``@0`` for a row and in ``@1`` for the one a lag earlier.
     """
-
-    def over(steps: int) -> Cost:
-        written = [
-            (
-                {f"{name[:-2]}@{t - lag * int(name[-1])}": value for name, value in now[0].items()},
-                now[1],
-            )
-            for t in range(lag, steps)
-        ]
-        return cost_between_rows(promise, written)
-
     columns = len({name[:-2] for name in now[0]})
     steps = min(rows, max(MOST_ENTRIES // columns, lag + 1))
-    found = over(steps)
-    if found.epsilon is None and steps > lag + 1:
-        steps = lag + 1
-        found = over(steps)
-    if steps < rows and found.epsilon is not None:
-        return Cost(found.epsilon, f"at least: for {steps} rows in a row, of {rows}")
-    return Cost(found.epsilon, found.note or f"for all {rows} rows together")
+    written = [
+        (
+            {f"{name[:-2]}@{t - lag * int(name[-1])}": value for name, value in now[0].items()},
+            now[1],
+        )
+        for t in range(lag, steps)
+    ]
+    found = cost_between_rows(promise, written, rows - lag)
+    return found if found.note else Cost(found.epsilon, f"for all {rows} rows together")
 
 
 def cost_of_sums(promise: Promise, sums: Sequence[tuple[int, Sequence[int]]], column: str) -> Cost:
@@ -226,12 +202,7 @@ def cost_of_sums(promise: Promise, sums: Sequence[tuple[int, Sequence[int]]], co
             break
         values = {f"{column}@{total}": Fraction(1)}
         rows.append((values | {f"{column}@{part}": Fraction(-1) for part in parts}, Fraction(0)))
-    found = cost_between_rows(promise, rows)
-    if found.epsilon is None:
-        found, rows = cost_between_rows(promise, rows[:1]), rows[:1]
-    if len(rows) < len(sums) and found.epsilon is not None:
-        return Cost(found.epsilon, f"at least: for {len(rows)} of {len(sums)} sums")
-    return found
+    return cost_between_rows(promise, rows, len(sums))
 
 
 def upward(value: float) -> str:

@@ -9,8 +9,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from affinedp.discovery.asked import (
-    Asked,
+from affinedp.discovery.costs import Cost, Promise
+from affinedp.discovery.exact_table import ExactTable, exact_table
+from affinedp.discovery.found import DiscoveredEquation, Discovery, pattern_of, told
+from affinedp.discovery.relation import Found, quoted, written_equation
+from affinedp.discovery.row_relations import balances, items, repeated
+from affinedp.discovery.row_sums import MOST_ROWS, hierarchies, total_rows
+from affinedp.discovery.search import (
+    Search,
     check_labels,
     generator_of,
     known_of,
@@ -19,16 +25,8 @@ from affinedp.discovery.asked import (
     order_of,
     promise_of,
 )
-from affinedp.discovery.costs import Cost, Promise
-from affinedp.discovery.equation import DiscoveredEquation, pattern_of, told
-from affinedp.discovery.exact_table import ExactTable, exact_table
-from affinedp.discovery.found import Discovery
-from affinedp.discovery.relation import Found
-from affinedp.discovery.row_relations import balances, items, repeated
-from affinedp.discovery.row_sums import MOST_ROWS, hierarchies, total_rows
 from affinedp.discovery.times import between_times, changes_of
 from affinedp.discovery.within import search_within
-from affinedp.discovery.writing import quoted, written_equation
 
 
 def discover(
@@ -120,19 +118,19 @@ def discover(
     if between_rows:
         check_labels(by, read)
         time = order_of(order, read)
-        asked = Asked(read, promise, limit, rng, known, within.relations, by, time, notes)
-        later = [one for lag in lags_of(lags, read.rows) for one in between_times(asked, lag)]
-        tied, levels = hierarchies(asked)
+        search = Search(read, promise, limit, rng, known, within.relations, by, time, notes)
+        later = [one for lag in lags_of(lags, read.rows) for one in between_times(search, lag)]
+        tied, levels = hierarchies(search)
         totals: list[tuple[str, tuple[str, ...]]] = []
         if not tied:
-            tied = items(asked)
+            tied = items(search)
             if not tied:
-                tied, totals = total_rows(asked)
+                tied, totals = total_rows(search)
                 if read.rows > MOST_ROWS:
                     notes.append(
                         f"rows that are sums of other rows: not looked for in {read.rows:,} rows"
                     )
-        equations += [*later, *tied, *repeated(asked), *balances(asked)]
+        equations += [*later, *tied, *repeated(search), *balances(search)]
         # a table file means the row above
         as_they_stand = bool((time == np.arange(read.rows)).all())
         result = replace(

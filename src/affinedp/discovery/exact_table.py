@@ -62,14 +62,7 @@ class ExactTable:
 
 
 def exact_table(table: Any, names: Sequence[str] | None = None) -> ExactTable:
-    """Read a table of any kind into exact columns.
-
-    Examples
-    --------
-    >>> found = exact_table({"town": ["A", "B"], "all": [3, 7], "share": ["40 %", "60 %"]})
-    >>> found.names, [label.name for label in found.labels]
-    (('all', 'share'), ['town'])
-    """
+    """Read a table of any kind into exact columns."""
     raw, row_names, rows = _raw_columns(table, names)
     if rows == 0 or not raw:
         raise AffineDPError(f"the table has {rows} rows and {len(raw)} columns: nothing to look at")

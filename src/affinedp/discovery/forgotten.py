@@ -5,28 +5,19 @@ from __future__ import annotations
 import math
 import sys
 import warnings
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from affinedp.domains.manifold import AffineManifold
-from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import meaning
+from affinedp.errors import AffineDPError, AffineDPWarning
+from affinedp.exact.numbers import given_rows, meaning
 
 if TYPE_CHECKING:
     from affinedp.discovery.relation import Relation
 
 CHANCE = 1e-4
 SHOWN = 5
-
-
-class ForgottenEquationWarning(UserWarning):
-    """Data obeys an equation that the promise does not know.
-
-    The message names columns and quotes no number; still it is about private data, and for whoever
-    holds them.
-    """
 
 
 def forgotten_equations(manifold: AffineManifold, data: Any, seed: int = 0) -> tuple[str, ...]:
@@ -48,7 +39,7 @@ def forgotten_equations(manifold: AffineManifold, data: Any, seed: int = 0) -> t
     >>> forgotten_equations(M, {"a": a, "b": b, "total": a + b, "copy": b})
     ('copy = b',)
     """
-    from affinedp.discovery.writing import quoted, written_equation
+    from affinedp.discovery.relation import quoted, written_equation
 
     relations, columns = _forgotten(manifold, data, seed)
     names = [quoted(name) for name in columns]
@@ -74,24 +65,14 @@ def _forgotten(
     terms = table.terms.subset(chosen)
     place = {name: j for j, name in enumerate(terms.names)}
     known = []
-    for row, offset in _rows(manifold):
+    rows = given_rows(manifold.D) if manifold.exact_rows is None else manifold.exact_rows
+    for row, offset in zip(rows, manifold.b):
         named_row = {manifold.names[j]: value for j, value in row.items()}
         if set(named_row) <= set(place):
-            known.append(Relation({place[n]: value for n, value in named_row.items()}, offset))
+            values = {place[name]: value for name, value in named_row.items()}
+            known.append(Relation(values, meaning(float(offset))))
     found = search_within(terms, np.random.default_rng(seed), math.log10(CHANCE), known)
     return found.relations, terms.names
-
-
-def _rows(manifold: AffineManifold) -> list[tuple[dict[int, Fraction], Fraction]]:
-    offsets = [meaning(float(value)) for value in manifold.b]
-    if manifold.exact_rows is not None:
-        return [(dict(row), offset) for row, offset in zip(manifold.exact_rows, offsets)]
-    matrix = manifold.D
-    dense = np.asarray(matrix.toarray() if hasattr(matrix, "toarray") else matrix)
-    return [
-        ({int(j): meaning(float(row[j])) for j in np.flatnonzero(row)}, offset)
-        for row, offset in zip(dense, offsets)
-    ]
 
 
 def warn_of_forgotten(manifold: AffineManifold, data: Any) -> None:
@@ -107,7 +88,7 @@ def warn_of_forgotten(manifold: AffineManifold, data: Any) -> None:
             f"the data obeys {count} that the promise does not cover: {some}{more}. If the public "
             "knows them, give them too; affinedp.discover shows them (this is about private data: "
             "do not publish it)",
-            ForgottenEquationWarning,
+            AffineDPWarning,
             stacklevel=_outside(),
         )
 

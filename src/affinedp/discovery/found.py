@@ -1,15 +1,19 @@
-"""Everything that was found in a table, in words and ready to paste."""
+"""Equations that were found in a table: each in the words of its columns, and all of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any
+from fractions import Fraction
+from typing import Any, Literal
 
-from affinedp.discovery.costs import upward
-from affinedp.discovery.equation import DiscoveredEquation
+from affinedp.discovery.costs import Cost, upward
+from affinedp.discovery.relation import Found, Relation
 
+Kind = Literal["exact", "rounded", "mostly"]
+Scope = Literal["row", "earlier row", "rows"]
 PRIVATE = (
     "Found in private data: for whoever holds the data, not for publication. Nothing of it goes "
     "into a mechanism unless you add it."
@@ -19,6 +23,147 @@ UNDECIDED = (
 )
 SHOWN_DOUBTFUL = 8
 SHOWN_LABELS = 12
+
+
+@dataclass(frozen=True)
+class DiscoveredEquation:
+    """An equation that data obeys.
+
+    Attributes
+    ----------
+    text : str
+        The equation in the columns' own names; for those within a row it can be read again.
+    coefficients : mapping of str to Fraction
+        Coefficient of each term when everything stands on one side.
+    offset : Fraction
+        The constant on that side.
+    pattern : str
+        What it is: a total, a copy, a conversion, a change, …
+    kind : {"exact", "rounded", "mostly"}
+        Whether every row obeys it exactly, up to rounding, or all but a few rows.
+    scope : {"row", "earlier row", "rows"}
+        Whether it ties the numbers of one row, of two, or of many.
+    rows : int
+        Rows (or sums) that could be checked.
+    rows_that_hold : int
+        Those that obey it, up to rounding where it is not exact.
+    rows_exactly : int
+        Those that obey it exactly.
+    largest_miss : float
+        The largest miss, in the units of the left side.
+    rounding : float
+        The largest miss that rounding alone explains.
+    misses : tuple of (str, float)
+        Rows that miss by more than rounding, the largest first.
+    log10_chance : float
+        Decimal logarithm of how many such equations to expect by chance: an upper bound.
+    cost : float or None
+        ε that the noise would really keep if the public knew this equation; None where that
+        could not be said.
+    cost_note : str
+        Whether the cost is more in truth, and why.
+    columns : tuple of str
+        The columns it is about.
+    """
+
+    text: str
+    coefficients: Mapping[str, Fraction]
+    offset: Fraction
+    pattern: str
+    kind: Kind
+    scope: Scope
+    rows: int
+    rows_that_hold: int
+    rows_exactly: int
+    largest_miss: float
+    rounding: float
+    misses: tuple[tuple[str, float], ...]
+    log10_chance: float
+    cost: float | None = None
+    cost_note: str = ""
+    columns: tuple[str, ...] = field(default=())
+
+    @property
+    def chance(self) -> str:
+        """How many such equations chance would give, in words for people."""
+        return "certain" if self.log10_chance > -1e-9 else f"10^{math.ceil(self.log10_chance)}"
+
+    @property
+    def holds(self) -> str:
+        """In how many rows it holds, in words for people."""
+        held = f"{self.rows_that_hold:,} of {self.rows:,}"
+        return f"{held}, up to rounding" if self.kind == "rounded" else held
+
+    def sides(self) -> tuple[list[str], list[str]]:
+        """Return the terms of either sign, the shorter side first."""
+        plus = [name for name, value in self.coefficients.items() if value > 0]
+        minus = [name for name, value in self.coefficients.items() if value < 0]
+        return (plus, minus) if len(plus) <= len(minus) else (minus, plus)
+
+
+def told(
+    found: Found,
+    text: str,
+    coefficients: Mapping[str, Fraction],
+    *,
+    pattern: str,
+    columns: Sequence[str],
+    row_name: Callable[[int], str],
+    scope: Scope = "row",
+    cost: Cost | None = None,
+) -> DiscoveredEquation:
+    """Return what was found as an equation in words; ``row_name`` names the rows that miss it."""
+    kind: Kind = "exact" if found.exact else "mostly" if found.missed else "rounded"
+    misses = tuple((row_name(row), float(miss)) for row, miss in found.worst)
+    return DiscoveredEquation(
+        text=text,
+        coefficients=coefficients,
+        offset=found.relation.offset,
+        pattern=pattern,
+        kind=kind,
+        scope=scope,
+        rows=found.rows,
+        rows_that_hold=found.within,
+        rows_exactly=found.zero,
+        largest_miss=float(found.largest_miss),
+        rounding=float(found.rounding),
+        misses=misses if kind == "mostly" else (),
+        log10_chance=found.log10_chance,
+        cost=None if cost is None else cost.epsilon,
+        cost_note="" if cost is None else cost.note,
+        columns=tuple(columns),
+    )
+
+
+def pattern_of(relation: Relation) -> str:
+    """Return what a relation within a row is.
+
+    Examples
+    --------
+    >>> one = Fraction(1)
+    >>> pattern_of(Relation({0: one, 1: one, 2: -one})), pattern_of(Relation({0: one}, -one))
+    ('total', 'constant')
+    """
+    values = list(relation.coefficients.values())
+    sizes = {abs(value) for value in values}
+    plus = sum(value > 0 for value in values)
+    lone = min(plus, len(values) - plus)
+    if len(values) == 1:
+        return "constant" if relation.offset else "zero"
+    if len(values) == 2 and lone == 1:
+        if len(sizes) > 1:
+            return "conversion"
+        return "shifted copy" if relation.offset else "copy"
+    if len(sizes) > 1:
+        return "weighted sum"
+    if lone == 0 and not relation.offset:
+        return "negative copy" if len(values) == 2 else "balance"
+    if lone == 0:
+        share = abs(relation.offset) / sizes.pop()
+        return "shares of the whole" if share in (1, 100) else "fixed sum"
+    if lone == 1:
+        return "total and a constant" if relation.offset else "total"
+    return "balance"
 
 
 @dataclass(frozen=True)
@@ -96,16 +241,17 @@ class Discovery:
                 remark = f"  {_comment(self._remark(one))}" if one.kind != "exact" else ""
                 lines.append(f"    {_text(one.text)},{remark}")
             lines.append("]")
-        if self.hierarchy:
-            lines.append(f"hierarchy = {_text(self.hierarchy)}")
         between = [one for one in self.equations if one.scope != "row"]
-        if any(one.pattern != "hierarchy" or not self.hierarchy for one in between):
+        if between:
             lines.append(UNDECIDED)  # no file is read with this line: rows would count as separate
         for one in between:
             if not self._has_a_key(one):
                 lines.append(_comment(f"between rows: {one.text}"))
         sums = [one.sides() for one in within if one.pattern == "total"]
         # these keys of a table file say in which numbers a person is counted, and no data does
+        if self.hierarchy:
+            lines.append("# hierarchy: if people are counted in the rows without further parts")
+            lines.append(f"# hierarchy = {_text(self.hierarchy)}")
         for head, pairs in (
             ("[totals]  # not the equation, if people are counted in the parts",
              [(total, parts) for (total,), parts in sums]),
@@ -115,7 +261,14 @@ class Discovery:
              self.row_totals),
         ):  # fmt: skip
             lines += [f"# {head}"] if pairs else []
-            lines += [_comment(f"{_text(key)} = {_text(value)}") for key, value in pairs]
+            told: dict[str, list[Any]] = {}
+            for key, value in pairs:
+                told.setdefault(key, []).append(value)
+            # a key stands once in a table of TOML: a total of several kinds of parts lists them
+            lines += [
+                _comment(f"{_text(key)} = {_text(ways if len(ways) > 1 else ways[0])}")
+                for key, ways in told.items()
+            ]
         return "\n".join(lines)
 
     def python(self) -> str:
@@ -219,8 +372,8 @@ class Discovery:
         return f"holds in {one.holds} rows; {row} misses by {abs(miss):.6g}"
 
 
-def _text(value: str | Sequence[str]) -> str:
-    """A text or a list of texts, as TOML writes them."""
+def _text(value: str | Sequence[Any]) -> str:
+    """A text or a list of texts (or of such lists), as TOML writes them."""
     return json.dumps(value, ensure_ascii=False)
 
 

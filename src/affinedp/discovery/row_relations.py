@@ -12,18 +12,16 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp.discovery.asked import Asked
-from affinedp.discovery.chance import collision_share, log10_by_size, log10_choices
+from affinedp.discovery.chance import collision_share, least_surprises, log10_by_size, log10_choices
 from affinedp.discovery.column_numbers import Numbers
 from affinedp.discovery.costs import cost_between_rows
-from affinedp.discovery.equation import DiscoveredEquation, told
 from affinedp.discovery.exact_relations import exact_relations
 from affinedp.discovery.exact_table import ExactTable, Labels
-from affinedp.discovery.relation import Found, Relation, Terms
+from affinedp.discovery.found import DiscoveredEquation, told
+from affinedp.discovery.relation import Found, Relation, Terms, quoted, written_equation
 from affinedp.discovery.row_sums import sums
-from affinedp.discovery.steady import least_surprises
+from affinedp.discovery.search import Search
 from affinedp.discovery.within import search_within
-from affinedp.discovery.writing import quoted, written_equation
 
 MOST_ROWS = 80
 FEWEST = 3
@@ -38,17 +36,6 @@ def row_relations(
     """Return the equations between rows of a small table, and the columns in which they hold.
 
     Only counted columns, which no equation makes of others, are evidence.
-
-    Examples
-    --------
-    >>> from affinedp.discovery.exact_table import exact_table
-    >>> table = exact_table({
-    ...     "item": ["sales", "cost", "profit"],
-    ...     "2021": [5123, 3907, 1216], "2022": [5480, 4021, 1459], "2023": [6001, 4415, 1586],
-    ... })
-    >>> found, _ = row_relations(table, np.random.default_rng(0), -4.0, table.names)
-    >>> [dict(one.relation.coefficients) for one in found]
-    [{0: Fraction(1, 1), 1: Fraction(-1, 1), 2: Fraction(-1, 1)}]
     """
     whole = [j for j, column in enumerate(table.columns) if not column.missing.any()]
     names = tuple(table.names[j] for j in whole)
@@ -98,10 +85,10 @@ def row_relations(
     return out, names
 
 
-def items(asked: Asked) -> list[DiscoveredEquation]:
+def items(search: Search) -> list[DiscoveredEquation]:
     """Return equations between rows that hold in every column, in words."""
-    table = asked.table
-    found, columns = row_relations(table, asked.rng, asked.limit, asked.counted)
+    table = search.table
+    found, columns = row_relations(table, search.rng, search.limit, search.counted)
     names = [f"[{table.row_name(i)}]" for i in range(table.rows)] if found else []
     out = []
     for one in found:
@@ -117,7 +104,7 @@ def items(asked: Asked) -> list[DiscoveredEquation]:
                 columns=columns,
                 row_name=table.row_name,
                 scope="rows",
-                cost=cost_between_rows(asked.promise, [(tied, Fraction(0))]),
+                cost=cost_between_rows(search.promise, [(tied, Fraction(0))]),
             )
         )
     return out
@@ -128,16 +115,6 @@ def mirrors(table: ExactTable, limit: float) -> Iterator[tuple[int, str, Labels,
 
     The row, the column and the label column whose values are names of columns; the terms of what
     was found are those columns.
-
-    Examples
-    --------
-    >>> from affinedp.discovery.exact_table import exact_table
-    >>> table = exact_table({
-    ...     "from": ["farm", "mill", "shop", "output"], "farm": [10, 250, 31, 311],
-    ...     "mill": [140, 20, 73, 490], "shop": [161, 220, 35, 420], "use": [311, 490, 420, 0],
-    ... })
-    >>> [(row, column, found.rows) for row, column, _, found in mirrors(table, -4.0)]
-    [(3, 'use', 3)]
     """
     places = {name: j for j, name in enumerate(table.names)}
     for label in table.labels:
@@ -174,11 +151,11 @@ def _value(table: ExactTable, row: int, j: int) -> Fraction | None:
     return int(column.whole_at(slice(row, row + 1))[0]) * column.unit
 
 
-def repeated(asked: Asked) -> list[DiscoveredEquation]:
+def repeated(search: Search) -> list[DiscoveredEquation]:
     """Return rows that repeat a column, in words: what flows out of each sector flows in."""
     out = []
-    for row, column, label, found in mirrors(asked.table, asked.limit):
-        here = f"[{asked.table.row_name(row)}] in the column of that name"
+    for row, column, label, found in mirrors(search.table, search.limit):
+        here = f"[{search.table.row_name(row)}] in the column of that name"
         twice = {f"{column}@0": ONE, f"{column}@1": -ONE}
         out.append(
             told(
@@ -186,18 +163,18 @@ def repeated(asked: Asked) -> list[DiscoveredEquation]:
                 f"{quoted(column)} of each {quoted(label.name)} = {here}",
                 {"total": ONE, "sum of parts": -ONE},
                 pattern="row repeats column",
-                columns=(column, *(asked.table.names[j] for j in found.relation.coefficients)),
-                row_name=asked.table.row_name,
+                columns=(column, *(search.table.names[j] for j in found.relation.coefficients)),
+                row_name=search.table.row_name,
                 scope="rows",
-                cost=cost_between_rows(asked.promise, [(twice, Fraction(0))]),
+                cost=cost_between_rows(search.promise, [(twice, Fraction(0))]),
             )
         )
     return out
 
 
-def balances(asked: Asked) -> list[DiscoveredEquation]:
+def balances(search: Search) -> list[DiscoveredEquation]:
     """Return equations between sums by label that no row obeys by itself: double-entry books."""
-    table = asked.table
+    table = search.table
     size = len(table.names)
     out = []
     for label in table.labels:
@@ -207,13 +184,13 @@ def balances(asked: Asked) -> list[DiscoveredEquation]:
         # a constant within a row is so many times that constant in a group of rows
         known = [
             Relation({**one.coefficients, **({size: one.offset} if one.offset else {})})
-            for one in [*asked.known, *asked.found]
+            for one in [*search.known, *search.found]
         ]
         written = [*(f"sum of {quoted(name)}" for name in table.names), "number of rows"]
-        for found in search_within(grouped, asked.rng, asked.limit, known).found:
+        for found in search_within(grouped, search.rng, search.limit, known).found:
             values = found.relation.coefficients
             support = [j for j in found.relation.support if j < size]
-            if not support or (found.log10_chance > asked.limit and len(values) > 1):
+            if not support or (found.log10_chance > search.limit and len(values) > 1):
                 continue
             group = {f"{table.names[j]}@{i}": values[j] for j in support for i in range(2)}
             out.append(
@@ -225,7 +202,7 @@ def balances(asked: Asked) -> list[DiscoveredEquation]:
                     columns=[table.names[j] for j in support],
                     row_name=label.values.__getitem__,
                     scope="rows",
-                    cost=cost_between_rows(asked.promise, [(group, Fraction(0))]),
+                    cost=cost_between_rows(search.promise, [(group, Fraction(0))]),
                 )
             )
     return out

@@ -10,14 +10,13 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.discovery.asked import Asked
 from affinedp.discovery.chance import collision_share, log10_by_size
 from affinedp.discovery.column_numbers import Numbers
 from affinedp.discovery.costs import MOST_COMPONENT, cost_of_sums
-from affinedp.discovery.equation import DiscoveredEquation, told
 from affinedp.discovery.exact_table import ExactTable, Labels
-from affinedp.discovery.relation import FITS, MOST_MISSES, Found, Relation, Terms, check
-from affinedp.discovery.writing import quoted
+from affinedp.discovery.found import DiscoveredEquation, told
+from affinedp.discovery.relation import FITS, MOST_MISSES, Found, Relation, Terms, check, quoted
+from affinedp.discovery.search import Search
 from affinedp.errors import listed
 
 TOTAL_WORDS = frozenset({
@@ -62,7 +61,7 @@ class RowSums:
         """The columns in which they are sums."""
         return tuple(name for name, _ in self.columns)
 
-    def told(self, asked: Asked, text: str, pattern: str) -> DiscoveredEquation:
+    def told(self, search: Search, text: str, pattern: str) -> DiscoveredEquation:
         """Return this in words; the column that obeys worst stands for all."""
         worst = max(
             (one for _, one in self.columns), key=lambda one: (one.missed, one.largest_miss)
@@ -78,8 +77,8 @@ class RowSums:
             pattern=pattern,
             scope="rows",
             columns=self.names,
-            row_name=lambda i: asked.table.row_name(self.groups[i][0]),
-            cost=cost_of_sums(asked.promise, some, self.names[0]),
+            row_name=lambda i: search.table.row_name(self.groups[i][0]),
+            cost=cost_of_sums(search.promise, some, self.names[0]),
         )
 
 
@@ -141,17 +140,6 @@ def group_totals(
     """Return the hierarchies and cross-tabulations with totals that a table contains.
 
     The keys are the label columns that identify a row: by default all, then those that repeat.
-
-    Examples
-    --------
-    >>> from affinedp.discovery.exact_table import exact_table
-    >>> table = exact_table({
-    ...     "state": ["A", "A", "A", "B", "B", "B"], "county": ["x", "y", "all", "z", "w", "all"],
-    ...     "n": [120, 80, 200, 50, 70, 120],
-    ... })
-    >>> found = group_totals(table, None, table.names)[0]
-    >>> found.label, found.mark, found.others, found.groups
-    ('county', 'all', ('state',), ((2, (0, 1)), (5, (3, 4))))
     """
     every = [label for label in table.labels if keys is None or label.name in keys]
     repeating = [label for label in every if len(label.values) < table.rows]
@@ -223,19 +211,19 @@ def _marks(label: Labels) -> list[int]:
     return [*nothing, *words, *(rest if len(label.values) <= FEW_VALUES else [])]
 
 
-def hierarchies(asked: Asked) -> tuple[list[DiscoveredEquation], tuple[str, ...]]:
+def hierarchies(search: Search) -> tuple[list[DiscoveredEquation], tuple[str, ...]]:
     """Return sums by label columns in words, and the levels of the hierarchy that they make."""
     out = []
     families = [
         one
-        for one in group_totals(asked.table, asked.by, asked.counted)
-        if one.log10_chance <= asked.limit
+        for one in group_totals(search.table, search.by, search.counted)
+        if one.log10_chance <= search.limit
     ]
     for one in families:
         mark = f"{quoted(one.label)} {'is empty' if one.mark is None else f'is {one.mark!r}'}"
         same = f" with the same {', '.join(map(quoted, one.others))}" if one.others else ""
         text = f"a row where {mark} is the sum of the rows{same}"
-        out.append(one.told(asked, text, "hierarchy"))
+        out.append(one.told(search, text, "hierarchy"))
     labels = {one.label for one in families}
     if any(one.mark is not None or set(one.others) - labels for one in families):
         return out, ()
@@ -247,17 +235,7 @@ def hierarchies(asked: Asked) -> tuple[list[DiscoveredEquation], tuple[str, ...]
 
 
 def subtotals(table: ExactTable, limit: float, counted: Container[str]) -> list[RowSums]:
-    """Return the rows that are sums of others, level by level.
-
-    Examples
-    --------
-    >>> from affinedp.discovery.exact_table import exact_table
-    >>> table = exact_table({
-    ...     "a": [312, 95, 407, 58, 11, 69, 476], "b": [9, 80, 89, 44, 32, 76, 165],
-    ... })
-    >>> [one.groups for one in subtotals(table, -4.0, table.names)]
-    [((2, (0, 1)),), ((5, (3, 4)),), ((6, (2, 5)),)]
-    """
+    """Return the rows that are sums of others, level by level."""
     if not 3 <= table.rows <= MOST_ROWS:
         return []
     rows = np.arange(table.rows)
@@ -357,10 +335,12 @@ def _blocks(whole: NDArray[np.generic]) -> list[tuple[int, int, int]]:
     return out
 
 
-def total_rows(asked: Asked) -> tuple[list[DiscoveredEquation], list[tuple[str, tuple[str, ...]]]]:
+def total_rows(
+    search: Search,
+) -> tuple[list[DiscoveredEquation], list[tuple[str, tuple[str, ...]]]]:
     """Return total rows in words, and by the labels of the table where these name its rows."""
-    table = asked.table
-    found = subtotals(table, asked.limit, asked.counted)
+    table = search.table
+    found = subtotals(table, search.limit, search.counted)
     out = []
     for one in found:
         ((row, parts),) = one.groups
@@ -368,7 +348,7 @@ def total_rows(asked: Asked) -> tuple[list[DiscoveredEquation], list[tuple[str, 
         if len(parts) > SHOWN_PARTS:
             first, last = table.row_name(parts[0]), table.row_name(parts[-1])
             right = f"sum of {len(parts)} rows, {first} to {last}"
-        out.append(one.told(asked, f"[{table.row_name(row)}] = {right}", "total row"))
+        out.append(one.told(search, f"[{table.row_name(row)}] = {right}", "total row"))
     if table.row_names is None:
         return out, []
     return out, [

@@ -10,22 +10,23 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.discovery.asked import Asked
 from affinedp.discovery.column_numbers import Numbers
 from affinedp.discovery.costs import cost_over_rows
-from affinedp.discovery.equation import DiscoveredEquation, told
 from affinedp.discovery.exact_table import ExactTable, Labels
-from affinedp.discovery.nearly import COARSE
+from affinedp.discovery.found import DiscoveredEquation, told
 from affinedp.discovery.relation import (
     MOST_MISSES,
     Found,
     Relation,
     Terms,
     inside,
+    quoted,
     residual,
+    written_equation,
 )
+from affinedp.discovery.rounded_relations import COARSE
+from affinedp.discovery.search import Search
 from affinedp.discovery.within import BLOCK, search_within
-from affinedp.discovery.writing import quoted, written_equation
 
 # A label that has at least this many rows of its own makes a run.
 SHORTEST_RUN = 2
@@ -50,14 +51,6 @@ def orders(
     """Return the ways in which rows, in the order of time, may follow each other.
 
     They do where the label columns ``by`` are equal; found by itself by default.
-
-    Examples
-    --------
-    >>> from affinedp.discovery.exact_table import exact_table
-    >>> table = exact_table({"state": ["A", "A", "B", "B"], "n": [1, 2, 3, 4]})
-    >>> found = orders(table, 1, None, np.arange(4))
-    >>> [(one.words, one.now.tolist(), one.before.tolist()) for one in found]
-    [('within state', [1, 3], [0, 2])]
     """
     if by is not None:
         known = {label.name: label for label in table.labels}
@@ -131,18 +124,18 @@ def _stands_still(found: Found, both: Terms) -> bool:
     return bool(missed > MOST_MISSES * np.count_nonzero(changed))
 
 
-def between_times(asked: Asked, lag: int) -> list[DiscoveredEquation]:
+def between_times(search: Search, lag: int) -> list[DiscoveredEquation]:
     """Return the equations between a row and the one a lag earlier."""
-    terms = asked.table.terms
-    easy = {one.support[-1] for one in asked.found if len(one.support) < 3}
+    terms = search.table.terms
+    easy = {one.support[-1] for one in search.found if len(one.support) < 3}
     kept = [j for j in range(len(terms)) if j not in easy]
     out: list[DiscoveredEquation] = []
-    for way in orders(asked.table, lag, asked.by, asked.order):
+    for way in orders(search.table, lag, search.by, search.order):
         if len(way.now) < FEWEST_ROWS:
             continue
         moving = [j for j in kept if not _is_counter(terms.columns[j], way)]
         if 2 * len(moving) > BLOCK:
-            asked.notes.append(
+            search.notes.append(
                 f"equations with earlier rows: not looked for in {len(moving)} columns"
             )
         if not moving or 2 * len(moving) > BLOCK:
@@ -151,11 +144,11 @@ def between_times(asked: Asked, lag: int) -> list[DiscoveredEquation]:
         both = _both(part, way, lag)
         known = [
             one.moved({j: 2 * j + time for j in one.coefficients})
-            for one in inside([*asked.known, *asked.found], moving)
+            for one in inside([*search.known, *search.found], moving)
             for time in (0, 1)
         ]
-        found = search_within(both, asked.rng, asked.limit, known)
-        asked.notes.extend(
+        found = search_within(both, search.rng, search.limit, known)
+        search.notes.extend(
             f"with earlier rows: {text}"
             for text in found.notes[:1]
             if "may have been missed" not in text
@@ -164,14 +157,14 @@ def between_times(asked: Asked, lag: int) -> list[DiscoveredEquation]:
             if len({j % 2 for j in one.relation.support}) == 1:
                 continue  # within one row after all: constants that only the first row breaks
             if one.exact or not _stands_still(one, both):
-                said = _lagged(asked, part, both, one, way, lag)
+                said = _lagged(search, part, both, one, way, lag)
                 if all(said.text != other.text for other in out):
                     out.append(said)
     return out
 
 
 def _lagged(
-    asked: Asked, part: Terms, both: Terms, one: Found, way: Order, lag: int
+    search: Search, part: Terms, both: Terms, one: Found, way: Order, lag: int
 ) -> DiscoveredEquation:
     relation = one.relation
     pattern, alone = _lag_pattern(relation)
@@ -184,9 +177,9 @@ def _lagged(
         {both.names[j]: relation.coefficients[j] for j in relation.support},
         pattern=pattern,
         columns=list(dict.fromkeys(part.names[j // 2] for j in relation.support)),
-        row_name=lambda row: asked.table.row_name(int(way.now[row])),
+        row_name=lambda row: search.table.row_name(int(way.now[row])),
         scope="earlier row",
-        cost=cost_over_rows(asked.promise, (named, relation.offset), lag, way.longest),
+        cost=cost_over_rows(search.promise, (named, relation.offset), lag, way.longest),
     )
 
 

@@ -22,8 +22,8 @@ from affinedp.discovery.exact_relations import (
     span_of,
     vector_of,
 )
-from affinedp.discovery.nearly import enough_rows, nearly_relations
 from affinedp.discovery.relation import MOST_MISSES, Found, Relation, Terms, check, inside
+from affinedp.discovery.rounded_relations import enough_rows, nearly_relations
 from affinedp.exact.modular import PRIME, inverses, null_space
 
 # Columns that are looked at together.
@@ -43,7 +43,7 @@ DOUBTFUL_DIGITS = 12.0
 
 
 @dataclass(eq=False)
-class Search:
+class SearchResult:
     """Relations that were found, those that may be chance, and what was not looked at."""
 
     found: list[Found] = field(default_factory=list)
@@ -63,22 +63,12 @@ class Search:
 
 def search_within(
     terms: Terms, rng: np.random.Generator, limit: float, known: Sequence[Relation] = ()
-) -> Search:
+) -> SearchResult:
     """Return the relations between terms; those likelier than ``10**limit`` are doubtful.
 
     What follows from known relations is not found again.
-
-    Examples
-    --------
-    >>> from affinedp.discovery.exact_table import exact_table
-    >>> rng = np.random.default_rng(0)
-    >>> a, b = rng.integers(0, 100, (2, 40))
-    >>> table = exact_table({"a": a, "b": b, "c": 3 * a - b, "d": np.full(40, 7)})
-    >>> found = search_within(table.terms, rng, -4.0)
-    >>> [dict(one.coefficients) for one in found.relations]
-    [{3: Fraction(1, 1)}, {0: Fraction(3, 1), 1: Fraction(-1, 1), 2: Fraction(-1, 1)}]
     """
-    out = Search()
+    out = SearchResult()
     size = len(terms)
     span = span_of(known, size)
     candidates: list[Found] = []
@@ -126,7 +116,7 @@ def _search_block(
     rows: NDArray[np.intp],
     rng: np.random.Generator,
     known: list[Relation],
-    out: Search,
+    out: SearchResult,
 ) -> list[Found]:
     """Exact relations, then rounded ones, between some columns."""
     exact = exact_relations(terms, rows, rng, known)
@@ -214,7 +204,7 @@ def _pair(terms: Terms, j: int, k: int, sample: NDArray[np.intp]) -> Iterator[Fo
 
 
 def _views(
-    terms: Terms, columns: list[int], out: Search
+    terms: Terms, columns: list[int], out: SearchResult
 ) -> Iterator[tuple[list[int], NDArray[np.intp]]]:
     """Sets of columns with enough rows in which none is missing; every column is in one."""
     missing = np.stack([terms.columns[j].missing for j in columns], axis=1) if columns else None
@@ -245,7 +235,7 @@ def _views(
         out.note(f"{len(waiting)} columns with many gaps were not looked at: {names}, …")
 
 
-def _blocks(columns: list[int], rows: int, out: Search) -> Iterator[list[int]]:
+def _blocks(columns: list[int], rows: int, out: SearchResult) -> Iterator[list[int]]:
     """All columns at once, or neighbouring ones where there are too many, or too few rows."""
     room = rows - 1 - MARGIN
     if len(columns) <= min(BLOCK, max(room, 0)):

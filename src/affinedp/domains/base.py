@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, overload
 
+import numpy as np
+
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.domains.reading import Wrap, read_rows
 from affinedp.errors import AffineDPError
@@ -42,11 +44,6 @@ class Domain(Part):
         """Return data as rows, and how results are handed back in its form.
 
         All that is refused because of the data is refused here, before anything is charged.
-
-        Parameters
-        ----------
-        x : array_like or a table
-            One data set, or one per row.
         """
         found: tuple[FloatArray, Wrap] = read_rows(self.names, x)
         return found
@@ -54,20 +51,11 @@ class Domain(Part):
 
 @dataclass(frozen=True, eq=False)
 class Cells:
-    """Where people may be counted.
+    """Where people may be counted."""
 
-    Attributes
-    ----------
-    columns : matrix, shape (n, cells)
-        What one person in a cell adds to every entry.
-    group : array of int
-        People who are counted elsewhere stay in the group of their cell.
-    open : array of bool
-        Whether people may join or leave the cell; where they may not, the group has a public total.
-    """
-
-    columns: Matrix
-    group: IntArray
+    columns: Matrix  # what one person in a cell adds to every entry; shape (n, cells)
+    group: IntArray  # people who are counted elsewhere stay in the group of their cell
+    # whether people may join or leave the cell; where they may not, the group has a public total
     open: Any
 
 
@@ -101,26 +89,20 @@ class Counts(Domain):
         return ""
 
     def cells(self, limit: int) -> Cells:
-        """Return all cells, or refuse more than so many.
-
-        Parameters
-        ----------
-        limit : int
-            How many.
-        """
+        """Return all cells, or refuse more than so many."""
         raise AffineDPError(f"the cells of {self.table} are not listed")
+
+    def _each_cell(self, size: int, limit: int) -> Cells:
+        """So many cells, which are the entries themselves."""
+        if size > limit:
+            raise AffineDPError(f"the {size:,} cells of {self.table} are not listed")
+        together = np.zeros(size, np.intp)
+        return Cells(np.eye(size), together, np.full(size, not self.fixed_people))
 
 
 @dataclass(frozen=True)
 class Numbered(Sequence[str]):
     """Names that only count, such as "node 5": a million of them take no memory.
-
-    Attributes
-    ----------
-    word : str
-        What is counted.
-    size : int
-        How many there are, from 0.
 
     Examples
     --------
@@ -129,8 +111,8 @@ class Numbered(Sequence[str]):
     ('node 2', ['node 1', 'node 2'], 3)
     """
 
-    word: str
-    size: int
+    word: str  # what is counted
+    size: int  # how many there are, from 0
 
     def __len__(self) -> int:
         return self.size

@@ -9,7 +9,7 @@ import itertools
 import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from affinedp.domains.base import Cells, Counts, Numbered
 from affinedp.domains.reading import Wrap
+from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 
 Sets = NDArray[np.int64]
@@ -87,10 +88,7 @@ class Crossed(Counts):
         limit : int
             How many.
         """
-        if self.size > limit or self.public > 1:
-            raise AffineDPError(f"the {self.size:,} cells of the table are not listed")
-        inside = np.zeros(self.size, np.int64)
-        return Cells(np.eye(self.size), inside, np.full(self.size, not self.fixed_people))
+        return self._each_cell(self.size, limit if self.public <= 1 else 0)
 
     def shape(self, A: int) -> tuple[int, ...]:
         """Return the sides of a margin.
@@ -222,14 +220,6 @@ def checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
 def margin_sets(d: int, margins: str | int | Iterable[Iterable[int]]) -> Sets:
     """Return margins of d attributes as sets of bits.
 
-    Parameters
-    ----------
-    d : int
-        How many attributes there are.
-    margins : str, int or iterable
-        ``"<=3"`` for all of up to three attributes, ``3`` for all of exactly three, or tuples
-        of attributes.
-
     Examples
     --------
     >>> margin_sets(3, "<=1").tolist(), margin_sets(3, [(0, 2)]).tolist()
@@ -262,15 +252,7 @@ def margin_sets(d: int, margins: str | int | Iterable[Iterable[int]]) -> Sets:
 
 
 def blocks_of(margins: Iterable[int], least: int) -> Sets:
-    """Return the sets of at least so many attributes in these margins: what carries noise.
-
-    Parameters
-    ----------
-    margins : iterable of int
-        Sets of bits.
-    least : int
-        Smaller sets are public.
-    """
+    """Return the sets of at least so many attributes in these margins: what carries noise."""
     sets = list(margins)
     if sum(1 << A.bit_count() for A in sets) > 40 * MOST_MARGINS:
         raise AffineDPError(f"these margins have more than {MOST_MARGINS:,} parts")
@@ -305,3 +287,80 @@ def members(A: int) -> tuple[int, ...]:
 def cells_of(sizes: Sequence[int], A: int) -> int:
     """Return how many cells a margin has."""
     return math.prod(sizes[j] for j in members(A))
+
+
+# ---------------------------------------------------------------------- at every place
+
+
+@dataclass(frozen=True, eq=False)
+class Placed(Counts):
+    """Counts of people by leaf of a tree and cell of a table, and all totals of them.
+
+    Attributes
+    ----------
+    places : Totals
+        The tree, of which no number is public.
+    crossed : Crossed
+        The table of all attributes at one place, of which no margin is public.
+    fixed : bool
+        Whether the number of all people is public.
+    """
+
+    kind = "placed"
+    table = "the tables of all places"
+    follows = "; all totals follow"
+    places: Totals = field(repr=False)
+    crossed: Crossed
+    fixed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.places.known.any() or self.crossed.public:
+            raise AffineDPError("numbers of some places cannot be public, but that of all people")
+
+    @property
+    def leaves(self) -> int:
+        """How many places have no others below them."""
+        return int(self.places.leaf.sum())
+
+    @property
+    def size(self) -> int:
+        """How many cells all leaves have."""
+        return self.leaves * self.crossed.size
+
+    @property
+    def names(self) -> Any:  # type: ignore[override]
+        """Names of the cells, where they can be listed."""
+        return Numbered("cell", self.size) if self.size <= MOST_LISTED else ()
+
+    @property
+    def words(self) -> str:
+        """What data is, in a few words."""
+        return f"{self.crossed.words} at {self.places.n:,} places"
+
+    @property
+    def fixed_people(self) -> bool:
+        """Whether the number of people is public."""
+        return self.fixed
+
+    def cells(self, limit: int) -> Cells:
+        """Return all cells of all leaves of a small tree.
+
+        Parameters
+        ----------
+        limit : int
+            How many.
+        """
+        return self._each_cell(self.size, limit)
+
+    def read(self, x: Any) -> tuple[tuple[NDArray[Any]], Wrap]:
+        """Return the tables of the leaves.
+
+        Parameters
+        ----------
+        x : array of integers, shape (leaves, n_1, n_2, …)
+            In the order of the leaves' numbers.
+        """
+        given, shape = np.asarray(x), (self.leaves, *self.crossed.sizes)
+        if given.shape != shape or given.dtype.kind not in "iu":
+            raise AffineDPError(f"counts must be integers of shape {shape}")
+        return (given,), lambda y, names: y

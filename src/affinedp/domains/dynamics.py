@@ -1,4 +1,4 @@
-"""Linear dynamics over a horizon: what everyone knows about a trajectory."""
+"""Linear dynamics over a horizon, and plants that private inputs drive: what everyone knows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from affinedp.domains.base import Domain
 from affinedp.domains.reading import Wrap, read_rows
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
-from affinedp.exact.rational import RationalMatrix
+from affinedp.exact.systems import LinearSystem
 from affinedp.parts import frozen
 
 MOST_STATES = 500
@@ -24,13 +24,6 @@ ENDLESS = 2**40
 
 def step_of(step: int, horizon: int) -> str:
     """Return how far a run is, in words: "96 of 100", or "96 (without an end)".
-
-    Parameters
-    ----------
-    step : int
-        How many steps there were.
-    horizon : int
-        How many there are at most.
 
     Examples
     --------
@@ -159,26 +152,6 @@ class Dynamics(Domain):
         C = self.C[:horizon] if self.C.ndim == 3 else self.C
         return Dynamics(A, C, horizon, self.state_names, self.output_names)
 
-    def exact_state_matrix(self, t: int) -> RationalMatrix:
-        """Return A(t) in the numbers that its doubles stand for.
-
-        Parameters
-        ----------
-        t : int
-            A time before the last.
-        """
-        return RationalMatrix.meant(self.state_matrix(t))
-
-    def exact_output_matrix(self, t: int) -> RationalMatrix:
-        """Return C(t) in the numbers that its doubles stand for.
-
-        Parameters
-        ----------
-        t : int
-            A time in the horizon.
-        """
-        return RationalMatrix.meant(self.output_matrix(t))
-
 
 def checked_horizon(horizon: Any) -> int:
     """Return a horizon as a positive int, or refuse it."""
@@ -262,3 +235,41 @@ def _plain(labels: tuple[str, ...], letter: str) -> tuple[str, ...]:
     """Labels that python-control made up, such as x[0], become x1."""
     made_up = all(label == f"{letter}[{i}]" for i, label in enumerate(labels))
     return tuple(f"{letter}{i + 1}" for i in range(len(labels))) if made_up else labels
+
+
+# ---------------------------------------------------------------------- plants
+
+
+@dataclass(frozen=True, eq=False)
+class Plant(Domain):
+    """``x(t+1) = A x + E w``, ``y = C x + F w``: data are the private inputs w, step by step."""
+
+    kind = "plant"
+    system: LinearSystem = field(repr=False)  # from w to the outputs
+    names: tuple[str, ...]  # names, output_names: of the private inputs, and of the outputs
+    output_names: tuple[str, ...]
+    horizon: int | None = None  # how many outputs are sent; None for all time
+
+    def __post_init__(self) -> None:
+        if (len(self.names), len(self.output_names)) != (self.system.inputs, self.system.outputs):
+            raise AffineDPError("the names do not fit the inputs and outputs of the plant")
+        if max(self.system.order, self.system.inputs, self.system.outputs) > MOST_STATES:
+            raise AffineDPError(f"a plant may have up to {MOST_STATES} states, inputs and outputs")
+        if self.horizon is not None:
+            object.__setattr__(self, "horizon", checked_horizon(self.horizon))
+
+    @property
+    def steps(self) -> int:
+        """How many outputs may be sent: 2⁴⁰ stands for all time where a number is needed."""
+        return ENDLESS if self.horizon is None else self.horizon
+
+
+def seen_system(A: FloatArray, B: FloatArray, C: FloatArray, D: FloatArray) -> LinearSystem:
+    """Return the states that inputs reach and outputs show, by the zeros of the matrices: exact."""
+    moves = A != 0
+    reached, shown = (B != 0).any(axis=1), (C != 0).any(axis=0)
+    for _ in range(len(A)):
+        reached = reached | moves[:, reached].any(axis=1)
+        shown = shown | moves[shown].any(axis=0)
+    kept = np.flatnonzero(reached & shown)
+    return LinearSystem(A[np.ix_(kept, kept)], B[kept], C[:, kept], D)

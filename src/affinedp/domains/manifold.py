@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import cached_property
@@ -24,11 +24,9 @@ from affinedp.arrays import (
     dense,
     is_sparse,
     linked,
-    some,
     within_range,
 )
 from affinedp.domains.base import Domain
-from affinedp.domains.given import checked_names, rational_rows, transposed
 from affinedp.domains.reading import Wrap, read_rows
 from affinedp.domains.text import (
     MAX_BITS,
@@ -40,8 +38,8 @@ from affinedp.domains.text import (
 )
 from affinedp.errors import (
     AffineDPError,
-    DoubtfulZeroError,
     IdentifiableEntriesError,
+    listed,
 )
 from affinedp.exact.canonical import (
     Canonical,
@@ -54,7 +52,15 @@ from affinedp.exact.canonical import (
     solve_basis,
 )
 from affinedp.exact.modular import ModularForm, modular_form
-from affinedp.exact.numbers import meaning, nonzeros, real_array, real_matrix
+from affinedp.exact.numbers import (
+    given_rows,
+    meaning,
+    nonzeros,
+    real_array,
+    real_matrix,
+    short_numbers,
+)
+from affinedp.exact.rational import transposed
 from affinedp.parts import StorageError, frozen
 
 if TYPE_CHECKING:
@@ -84,13 +90,7 @@ COUPLED = 1e-3
 
 
 class OffManifoldError(AffineDPError):
-    """Data that does not obey the equations.
-
-    Attributes
-    ----------
-    rows : tuple of int
-        The rows concerned, counted from 0.
-    """
+    """Data that does not obey the equations."""
 
     def __init__(self, message: str, rows: Sequence[int]) -> None:
         self.rows = tuple(rows)
@@ -365,9 +365,7 @@ class AffineManifold(Domain):
     @cached_property
     def rational_rows(self) -> Sequence[ExactRow]:
         """The equations as they were given: exact rationals, or the doubles that they are."""
-        if self._exact is not None:
-            return self._exact
-        return transposed(self._exact_columns, self._matrix.shape[0])
+        return given_rows(self._matrix) if self._exact is None else self._exact
 
     @property
     def canonical(self) -> Canonical:
@@ -393,16 +391,8 @@ class AffineManifold(Domain):
 
     @cached_property
     def _exact_columns(self) -> list[dict[int, Fraction]]:
-        columns: list[dict[int, Fraction]] = [{} for _ in range(self.n)]
-        if self._exact is not None:
-            for i, row in enumerate(self._exact):
-                for j, value in row.items():
-                    if value:
-                        columns[j][i] = value
-            return columns
-        for i, j, value in zip(*(part.tolist() for part in nonzeros(self._matrix))):
-            columns[j][i] = meaning(value)
-        return columns
+        rows = given_rows(self._matrix) if self._exact is None else self._exact
+        return transposed(rows, self.n)
 
     @cached_property
     def public_entries(self) -> tuple[str, ...]:
@@ -632,7 +622,7 @@ class AffineManifold(Domain):
         points = real_array(x, "x")
         if points.ndim not in (1, 2) or points.shape[-1] != self.n:
             raise AffineDPError(
-                f"x has shape {points.shape}, but has {self.n} entries: {some(self.names)}"
+                f"x has shape {points.shape}, but has {self.n} entries: {listed(self.names)}"
             )
         return points
 
@@ -651,7 +641,7 @@ class AffineManifold(Domain):
         if entries:
             verb = "is" if len(entries) == 1 else "are"
             raise IdentifiableEntriesError(
-                f"{some(entries)} {verb} fixed by the equations alone; no noise can protect "
+                f"{listed(entries)} {verb} fixed by the equations alone; no noise can protect "
                 "such an entry. Drop it, or pass public_entries='allow'",
                 entries,
             )
@@ -674,11 +664,10 @@ class AffineManifold(Domain):
             certain = np.where(form.residues[0].toarray() != 0, canonical.reduced, 0.0)
             canonical = replace(canonical, reduced=certain)
         if not form.agrees(canonical.reduced):
-            raise DoubtfulZeroError(
+            raise AffineDPError(
                 "some coefficients of the reduced equations cannot be told from zero in floating "
                 "point. Round the coefficients to a few digits, or give them as integers, "
-                "decimals or text: those are exact",
-                canonical.error,
+                "decimals or text: those are exact"
             )
         self._canonical = canonical
         self.__dict__["modular"] = form
@@ -725,3 +714,91 @@ def _saved_equations(names: Any, given: dict[str, Any]) -> tuple[LinearEquations
         rows[i][j] = value
     exact = tuple(Fraction(value) for value in offsets)
     return LinearEquations(checked_names(names, len(names)), tuple(rows), exact), as_sparse
+
+
+# ---------------------------------------------------------------------- as given
+
+
+# Doubles below this have fewer digits, and may stand for several decimals.
+SMALLEST = 2.0**-1022
+# Up to this many coefficients exact elimination takes well under a second.
+EXACT_COEFFICIENTS = 20_000
+
+
+def rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
+    """The rows as rationals; None if some are binary numbers of full length, or too many."""
+    values = nonzeros(matrix)[2]
+    if len(values) > EXACT_COEFFICIENTS or np.any(np.abs(values) < SMALLEST):
+        return None
+    if short_numbers(values.tolist()) is None:
+        return None
+    return given_rows(matrix)
+
+
+def checked_names(names: Sequence[str] | None, n: int) -> tuple[str, ...]:
+    """One name for each entry: those given, or x1, x2, …"""
+    if names is None:
+        return tuple(f"x{i + 1}" for i in range(n))
+    several = isinstance(names, Iterable) and not isinstance(names, str)
+    if not several or not all(isinstance(name, str) for name in names):
+        raise AffineDPError("names must be a sequence of strings, one per entry")
+    if len(names) != n:
+        raise AffineDPError(f"there are {len(names)} names for {n} entries")
+    repeated = (
+        sorted({name for name in names if list(names).count(name) > 1})
+        if (len(set(names)) < n)
+        else []
+    )
+    if repeated:
+        raise AffineDPError(f"names are used twice: {listed(repeated)}")
+    return tuple(names)
+
+
+# ---------------------------------------------------------------------- outputs
+
+
+MOST_OUTPUTS = 2_000
+
+
+def output_equations(
+    manifold: AffineManifold, query: Matrix, basis: Matrix, names: tuple[str, ...]
+) -> tuple[str, ...]:
+    """Return independent equations of all ``F x + basis @ z``, in words."""
+    outputs = query.shape[0]
+    if outputs > MOST_OUTPUTS or basis.shape[1] == outputs:
+        return ()  # too many to write down, or noise in every direction
+    if _is_identity(query) and basis.shape[1] == manifold.dim and _along(manifold, basis):
+        return manifold.equations()
+    # y − F x_p lies in what x and the noise span together: eliminate the transposed system
+    spanned = np.hstack([dense(basis), dense(query @ manifold.kernel)])
+    canonical = eliminate_dense(np.ascontiguousarray(spanned.T), 1e-10)
+    point = np.asarray(query @ manifold.point).ravel()
+    found = []
+    for column, free in enumerate(canonical.free):
+        row: dict[int, float] = {int(free): 1.0}
+        coefficients: FloatArray = np.asarray(canonical.reduced)[:, column]
+        for pivot, value in zip(canonical.pivots, coefficients):
+            if value != 0.0:
+                row[int(pivot)] = -_tidy(float(value))
+        sign = 1.0 if row[min(row)] > 0 else -1.0
+        row = {i: sign * value for i, value in sorted(row.items())}
+        offset = -sum(value * point[i] for i, value in row.items())
+        found.append(format_equation(row, _tidy(float(offset)), names))
+    return tuple(found)
+
+
+def _is_identity(matrix: Matrix) -> bool:
+    return matrix.shape[0] == matrix.shape[1] and bool(
+        np.all(dense(matrix) == np.eye(len(dense(matrix))))
+    )
+
+
+def _along(manifold: AffineManifold, basis: Matrix) -> bool:
+    """Whether the noise stays on the manifold."""
+    off = dense(abs(manifold.D @ basis)).max(initial=0.0)
+    return bool(off <= 1e-10 * dense(abs(manifold.D) @ abs(basis)).max(initial=0.0))
+
+
+def _tidy(value: float) -> float:
+    """Round away what floating point left behind: 0.9999999999999998 is 1."""
+    return float(f"{value:.12g}") if abs(value) > 1e-12 else 0.0

@@ -20,7 +20,7 @@ from affinedp.domains.dynamics import Dynamics
 from affinedp.domains.powers import scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.exact.canonical import eliminate_exactly
-from affinedp.exact.numbers import meaning
+from affinedp.exact.rational import RationalMatrix
 from affinedp.exact.rounding import gamma
 
 # Smallest relative eigenvalue of the Gramian of a clearly observable system.
@@ -33,20 +33,13 @@ MOST_EXACT = 24
 
 @dataclass(frozen=True)
 class Coordinates:
-    """``E x(0)`` is what the outputs reveal; noise goes on the entries ``places`` of x(0).
+    """``E x(0)`` is what the outputs reveal; noise goes on the entries ``places`` of x(0)."""
 
-    Attributes
-    ----------
-    places : array of int, shape (r,)
-        Entries of x(0) that get noise.
-    combinations : array, shape (r, n)
-        E, with the identity on ``places``; every entry is within one rounding of the true one.
-    certain : bool
-        Whether no less than this is revealed; otherwise there may be more noise than needed.
-    """
-
-    places: IntArray
+    places: IntArray  # entries of x(0) that get noise; shape (r,)
+    # E, with the identity on ``places``; every entry is within one rounding of the true one; shape
+    # (r, n)
     combinations: FloatArray
+    # whether no less than this is revealed; otherwise there may be more noise than needed
     certain: bool = True
 
     def restricted(self, moving: NDArray[np.bool_]) -> Coordinates:
@@ -59,11 +52,6 @@ def output_gramian(dynamics: Dynamics) -> FloatArray:
     """Return ``OᵀO``: how much each direction of x(0) shows in all outputs together.
 
     No promise rests on its digits: it says what noise costs, and which states show at all.
-
-    Parameters
-    ----------
-    dynamics : Dynamics
-        The system and its horizon.
 
     Examples
     --------
@@ -78,15 +66,7 @@ def output_gramian(dynamics: Dynamics) -> FloatArray:
 
 
 def doubled_gramian(A: FloatArray, C: FloatArray, steps: int) -> FloatArray:
-    """Return ``Σ_{t<steps} (C Aᵗ)ᵀ (C Aᵗ)`` in log₂(steps) products.
-
-    Parameters
-    ----------
-    A, C : arrays, shapes (n, n) and (m, n)
-        Dynamics that do not change.
-    steps : int
-        How many.
-    """
+    """Return ``Σ_{t<steps} (C Aᵗ)ᵀ (C Aᵗ)`` in log₂(steps) products."""
     total, shift = np.zeros_like(A), np.eye(len(A))
     part, power = C.T @ C, A
     left = steps
@@ -102,13 +82,7 @@ def doubled_gramian(A: FloatArray, C: FloatArray, steps: int) -> FloatArray:
 
 
 def summed_gramian(dynamics: Dynamics) -> FloatArray:
-    """Return ``OᵀO`` summed step by step from products that are known to be right.
-
-    Parameters
-    ----------
-    dynamics : Dynamics
-        The system and its horizon.
-    """
+    """Return ``OᵀO`` summed step by step from products that are known to be right."""
     total = np.zeros((dynamics.states, dynamics.states))
 
     def add(start: int, block: FloatArray) -> None:
@@ -127,11 +101,6 @@ def observability_bound(dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
 
     An entry of the Gramian is off by at most γ times the root of the product of its diagonal
     entries, whatever the units.
-
-    Parameters
-    ----------
-    dynamics : Dynamics
-        The system and its horizon.
     """
     gramian = summed_gramian(dynamics)
     n = len(gramian)
@@ -161,15 +130,7 @@ def output_blocks(dynamics: Dynamics, start: int, block: FloatArray) -> FloatArr
 
 
 def revealed_coordinates(dynamics: Dynamics, gramian: FloatArray) -> Coordinates:
-    """Return coordinates of what the outputs reveal.
-
-    Parameters
-    ----------
-    dynamics : Dynamics
-        The system and its horizon.
-    gramian : array, shape (n, n)
-        What :func:`output_gramian` gives.
-    """
+    """Return coordinates of what the outputs reveal."""
     n = dynamics.states
     everything = Coordinates(np.arange(n), np.eye(n))
     size = np.sqrt(np.diagonal(gramian))
@@ -184,32 +145,23 @@ def revealed_coordinates(dynamics: Dynamics, gramian: FloatArray) -> Coordinates
         return replace(everything, certain=False)
     rows = _exact_observability(dynamics, steps)
     canonical, _ = eliminate_exactly(rows, [Fraction(0)] * len(rows), n)
-    combinations = np.zeros((len(canonical.pivots), n))
-    combinations[np.arange(len(canonical.pivots)), canonical.pivots] = 1.0
+    places = np.asarray(canonical.pivots, dtype=np.intp)
+    combinations = np.zeros((len(places), n))
+    combinations[np.arange(len(places)), places] = 1.0
     combinations[:, canonical.free] = dense(canonical.reduced)
-    return Coordinates(np.asarray(canonical.pivots, dtype=np.intp), combinations)
+    order = np.argsort(places)  # whoever takes entries of x(0) by place takes them in order
+    return Coordinates(places[order], combinations[order])
 
 
 def _exact_observability(dynamics: Dynamics, steps: int) -> list[dict[int, Fraction]]:
     """The nonzero rows of O, as exact numbers."""
-    n = dynamics.states
-    product = [[Fraction(int(i == j)) for j in range(n)] for i in range(n)]
-    rows = []
+    product = RationalMatrix.identity(dynamics.states)
+    rows: list[dict[int, Fraction]] = []
     for t in range(steps):
-        rows.extend(_times(_exact(dynamics.output_matrix(t)), product))
+        seen = RationalMatrix.meant(dynamics.output_matrix(t)) @ product
+        rows += [
+            {j: Fraction(int(v), seen.over) for j, v in enumerate(row) if v} for row in seen.values
+        ]
         if t + 1 < steps:
-            product = _times(_exact(dynamics.state_matrix(t)), product)
-    return [found for row in rows if (found := {j: v for j, v in enumerate(row) if v})]
-
-
-def _exact(matrix: FloatArray) -> list[list[Fraction]]:
-    return [[meaning(value) for value in row] for row in matrix.tolist()]
-
-
-def _times(left: list[list[Fraction]], right: list[list[Fraction]]) -> list[list[Fraction]]:
-    columns = list(zip(*right))
-    return [[sum(map(_product, row, column), Fraction(0)) for column in columns] for row in left]
-
-
-def _product(a: Fraction, b: Fraction) -> Fraction:
-    return a * b
+            product = RationalMatrix.meant(dynamics.state_matrix(t)) @ product
+    return [row for row in rows if row]

@@ -42,70 +42,38 @@ LIMB_SHARE = 30
 BLOCK = 1024
 # A state matrix with a larger condition number counts as singular.
 MOST_CONDITION = 1e12
+SINGULAR = (
+    "Time-local neighbours (Theorem 3) need that; use adjacency='manifold' (Definition 4), which "
+    "does without"
+)
 
 # Called with the time of the first product and a stack of products; time 0 starts anew.
 Visit = Callable[[int, FloatArray], None]
 
 
-class SingularDynamicsError(AffineDPError):
-    """State matrices that have no inverse."""
-
-
 class HorizonTooLongError(AffineDPError):
-    """Products of the dynamics that leave the range of double precision.
+    """Dynamics that stretch so much over a horizon that rounding hides what noise promises."""
 
-    Attributes
-    ----------
-    horizon : int
-        The longest horizon that still works.
-    """
-
-    def __init__(self, message: str, horizon: int) -> None:
+    def __init__(self, message: str, horizon: int | None = None) -> None:
         self.horizon = horizon
         super().__init__(message)
 
 
 @dataclass(frozen=True)
 class Scan:
-    """What is certain about the products that were visited.
+    """What is certain about the products that were visited."""
 
-    Attributes
-    ----------
-    error : float
-        Every entry is off by at most this, besides one rounding of its own size.
-    growth_exponent : int
-        ``2**growth_exponent`` is at least the norm of every product from s to t.
-    """
-
-    error: float
-    growth_exponent: int
+    error: float  # every entry is off by at most this, besides one rounding of its own size
+    growth_exponent: int  # ``2**growth_exponent`` is at least the norm of every product from s to t
 
 
 def scan_transitions(dynamics: Dynamics, visit: Visit, scale: float = 1.0) -> Scan:
-    """Visit ``Φ_t = A(t−1) … A(0)`` for t = 0, …, T−1, a stack at a time.
-
-    Parameters
-    ----------
-    dynamics : Dynamics
-        The system and its horizon.
-    visit : callable
-        Called as ``visit(t, products)`` with products of shape (count, n, n) from time t on; t = 0
-        comes again if more bits were needed.
-    scale : float
-        What the products are multiplied with; the error is that much smaller if this is large.
-    """
+    """Visit ``Φ_t = A(t−1) … A(0)`` for t = 0, …, T−1, a stack at a time."""
     return _scan(dynamics, False, visit, max(0, math.frexp(scale)[1]))
 
 
 def scan_inverse_transitions(dynamics: Dynamics, visit: Visit) -> Scan:
     """Visit ``Φ_t⁻¹``: how x(0) differs when x(t) differs by a unit vector.
-
-    Parameters
-    ----------
-    dynamics : Dynamics
-        The system and its horizon; every A(t) must be nonsingular.
-    visit : callable
-        As for :func:`scan_transitions`.
 
     Examples
     --------
@@ -121,11 +89,6 @@ def scan_inverse_transitions(dynamics: Dynamics, visit: Visit) -> Scan:
 
 def growth_exponent(dynamics: Dynamics) -> int:
     """Return k with ``‖A(t−1)…A(s)‖ ≤ 2^k`` for all s ≤ t in the horizon.
-
-    Parameters
-    ----------
-    dynamics : Dynamics
-        The system and its horizon.
 
     Examples
     --------
@@ -303,7 +266,7 @@ def _factor(matrix: FloatArray, inverse: bool, bits: int) -> BigIntegers:
     size = max(abs(int(v)) for v in residual.ravel())
     scale = max(abs(int(v)) for v in found.ravel())
     if (size + 2) * scale * n * n >> wide > 1 << (guard - 1):
-        raise SingularDynamicsError("the state matrix is too nearly singular to invert")
+        raise AffineDPError(f"the state matrix is too nearly singular to invert. {SINGULAR}")
     rounded: BigIntegers = found >> guard
     return rounded
 
@@ -356,34 +319,22 @@ def _too_long(horizon: int, works: int, inverse: bool) -> HorizonTooLongError:
 
 
 def inverted(matrix: FloatArray) -> FloatArray:
-    """Return the inverse of a state matrix, roughly; refuses one that is nearly singular.
-
-    Parameters
-    ----------
-    matrix : array, shape (n, n)
-        A.
-    """
+    """Return the inverse of a state matrix, roughly; refuses one that is nearly singular."""
     # rows in their own units: a unit is no singularity
     size = np.abs(matrix).max(axis=1)
     scaled = matrix / np.where(size > 0, size, 1.0)[:, None]
     condition = np.linalg.cond(scaled) if np.all(size > 0) else math.inf
     if not condition < MOST_CONDITION:
-        raise SingularDynamicsError(
+        raise AffineDPError(
             "the state matrix is singular, or too nearly so (condition number "
-            f"{condition:.1e}): the state at a later time does not determine the earlier ones"
+            f"{condition:.1e}): the state at a later time does not determine the earlier ones. "
+            f"{SINGULAR}"
         )
     return np.asarray(np.linalg.inv(scaled) / size)
 
 
 def log_growth(matrix: FloatArray, steps: int) -> float:
     """Return about log₂ of the largest power, from the powers on the binary way there.
-
-    Parameters
-    ----------
-    matrix : array, shape (n, n)
-        What is multiplied with itself.
-    steps : int
-        How often at most.
 
     Examples
     --------

@@ -1,20 +1,22 @@
 """Data in, results out: arrays, pandas and polars objects as rows of doubles, and back.
 
 Data that doubles do not hold is refused.  Of a pandas object only the labels come back, which are
-public: not its types, attributes or class.
+public.  What a DataFrame carries beside its values (types, attributes, flags, frequencies,
+categories) depends on how it was made, and so perhaps on private numbers.  Nothing of that is
+copied: the type of a published label follows from the labels themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import datetime
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.domains.frames import fresh_index
 from affinedp.errors import AffineDPError, listed
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import LARGEST_WHOLE, real_array
 
 # Results with their names, in the form that the data had.
 Wrap = Callable[[FloatArray, tuple[str, ...]], Any]
@@ -118,3 +120,122 @@ def _series(values: FloatArray, outputs: tuple[str, ...], name: Any) -> Any:
     import pandas
 
     return pandas.Series(values, index=list(outputs), name=name)
+
+
+# ---------------------------------------------------------------------- published frames
+
+
+INT64 = range(-(2**63), 2**63)
+
+
+def fresh_frame(columns: Mapping[str, Any], index: Any) -> Any:
+    """Return a DataFrame of its own with these columns, and with the labels of an index."""
+    import pandas
+
+    return pandas.DataFrame(dict(columns), index=fresh_index(index), columns=list(columns))
+
+
+def fresh_index(index: Any) -> Any:
+    """Return an index of its own with the same labels and names."""
+    import pandas
+
+    names = list(index.names)
+    levels = [fresh_labels(index.get_level_values(i)) for i in range(index.nlevels)]
+    if index.nlevels > 1:
+        return pandas.MultiIndex.from_arrays(levels, names=names)
+    labels = levels[0]
+    if labels.dtype.kind == "i" and np.array_equal(labels, np.arange(len(labels))):
+        return pandas.RangeIndex(len(labels), name=names[0])
+    return pandas.Index(labels, name=names[0])
+
+
+def fresh_labels(labels: Any) -> Any:
+    """Return public labels as an array whose type follows from them.
+
+    Whole numbers are int64, other numbers float64, points in time datetime64; everything else
+    stays what it is.  Missing labels are NaN (or no time).
+
+    Examples
+    --------
+    >>> fresh_labels([2019.0, 2020.0])
+    array([2019, 2020])
+    >>> fresh_labels(["north", None])
+    array(['north', nan], dtype=object)
+    """
+    import pandas
+
+    kind = getattr(labels, "dtype", None)
+    if isinstance(kind, np.dtype) and kind.kind == "i":  # the common case, without a look at each
+        return np.array(labels, dtype=np.int64)
+    listed = labels.tolist() if hasattr(labels, "tolist") else labels
+    given = [_plain(label) for label in listed]
+    missing = [bool(pandas.api.types.is_scalar(label) and pandas.isna(label)) for label in given]
+    present = [label for label, gap in zip(given, missing) if not gap]
+    if present and all(type(label) in (int, float) for label in present):
+        if not any(missing) and all(_is_whole(label) for label in present):
+            return np.array([int(label) for label in present], dtype=np.int64)
+        if all(type(label) is float or abs(label) <= LARGEST_WHOLE for label in present):
+            return np.array([np.nan if gap else label for label, gap in zip(given, missing)], float)
+    if present and all(isinstance(label, datetime.datetime) for label in present):
+        times = _times([None if gap else label for label, gap in zip(given, missing)])
+        if times is not None:
+            return times
+    if not any(missing) and all(type(label) is bool for label in present):
+        return np.array(present, dtype=np.bool_)
+    found = np.empty(len(given), dtype=object)
+    for place, (label, gap) in enumerate(zip(given, missing)):
+        found[place] = np.nan if gap else label
+    return found
+
+
+def pandas_of_polars(table: Any) -> Any:
+    """Return a DataFrame of polars as one of pandas, with the same values.
+
+    Whole numbers beside missing ones would be doubles in pandas, which do not hold all of them.
+    """
+    import pandas
+
+    columns = {}
+    for name in table.columns:
+        column = table[name]
+        gaps, whole = column.null_count() > 0, column.dtype.is_integer()
+        if (column.dtype.is_float() or whole) and not gaps and "128" not in str(column.dtype):
+            columns[name] = pandas.Series(column.to_numpy())
+        elif getattr(column.dtype, "time_unit", None) == "ns":  # Python's times have none of these
+            columns[name] = _nanoseconds(column)
+        else:  # Python's values, so that no type is guessed on the way
+            kind = object if whole and gaps else None
+            columns[name] = pandas.Series(column.to_list(), dtype=kind)
+    return pandas.DataFrame(columns, columns=list(table.columns))
+
+
+def _nanoseconds(column: Any) -> Any:
+    """Points and lengths of time of polars, to the nanosecond."""
+    import pandas
+
+    zone = getattr(column.dtype, "time_zone", None)
+    if zone is None:
+        return pandas.Series(column.to_numpy())
+    plain = column.dt.convert_time_zone("UTC").dt.replace_time_zone(None)
+    return pandas.Series(plain.to_numpy()).dt.tz_localize("UTC").dt.tz_convert(zone)
+
+
+def _plain(label: Any) -> Any:
+    """A label without the type that NumPy gave it."""
+    return label.item() if isinstance(label, np.generic) else label
+
+
+def _is_whole(label: float) -> bool:
+    if type(label) is int:
+        return label in INT64
+    return abs(label) <= LARGEST_WHOLE and label == int(label)
+
+
+def _times(given: list[Any]) -> Any:
+    """Points in time in pandas' usual unit; None where that does not hold them."""
+    import pandas
+
+    try:
+        return pandas.DatetimeIndex(given).as_unit("ns").array
+    except (ValueError, TypeError):  # before 1677, after 2262, or with and without time zones
+        return None

@@ -21,7 +21,7 @@ import math
 import re
 import sys
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Rational
@@ -54,22 +54,13 @@ NOT_A_RATE = (
 
 @dataclass(frozen=True)
 class LinearEquations:
-    """The equations ``D x + b = 0``, exactly.
+    """The equations ``D x + b = 0``, exactly."""
 
-    Attributes
-    ----------
-    names : tuple of str
-        One per entry of ``x``: the columns of ``D``.
-    coefficients : tuple of mappings
-        One per equation: the nonzero coefficients by column.  An empty row is an equation
-        without entries; with a nonzero offset it contradicts itself.
-    offsets : tuple of Fraction
-        The entries of ``b``.
-    """
-
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # one per entry of ``x``: the columns of ``D``
+    # one per equation: the nonzero coefficients by column.  An empty row is an equation without
+    # entries; with a nonzero offset it contradicts itself.
     coefficients: tuple[Mapping[int, Fraction], ...]
-    offsets: tuple[Fraction, ...]
+    offsets: tuple[Fraction, ...]  # the entries of ``b``
 
 
 def parse_equations(
@@ -80,24 +71,6 @@ def parse_equations(
     Any other name than a plain identifier goes in backticks: ``"`GDP (total)` = a + b"``.
     A backtick inside such a name is doubled.  Equations that the public knows and that are
     missing here are not covered by any promise that is made later.
-
-    Parameters
-    ----------
-    equations : sequence of str
-        Each with exactly one ``=``.
-    names : sequence of str, optional
-        The entries in the order that is wanted; also those that no equation mentions.
-        Without it, the order of appearance.
-
-    Returns
-    -------
-    LinearEquations
-        The rows of ``D`` and ``b`` of the paper's ``D x + b = 0``: left minus right.
-
-    Raises
-    ------
-    EquationError
-        With the offset at which a text stopped being one linear equation.
 
     Examples
     --------
@@ -112,6 +85,8 @@ def parse_equations(
         a*b = 1
           ^
     """
+    if not isinstance(equations, Iterable):
+        raise AffineDPError(f"equations must be a list of texts, not {type(equations).__name__}")
     if isinstance(equations, str):
         raise AffineDPError("equations must be a list of texts, not one: write [...] around it")
     columns = {} if names is None else _given_columns(names)
@@ -156,6 +131,8 @@ def format_equation(
 
 
 def _given_columns(names: Sequence[str]) -> dict[str, int]:
+    if not isinstance(names, Iterable):
+        raise AffineDPError(f"names must be a list of texts, not {type(names).__name__}")
     if isinstance(names, str):
         raise AffineDPError("names must be a list of texts, not one: write [...] around it")
     columns: dict[str, int] = {}

@@ -110,7 +110,7 @@ class Totals(Counts):
             Of the nodes.
         """
         if neighbours not in NEIGHBOURS:
-            raise AffineDPError(f"neighbours must be one of {NEIGHBOURS}, not {neighbours!r}")
+            raise AffineDPError(f"adjacency must be one of {NEIGHBOURS}, not {neighbours!r}")
         found = cls(parent, public, tuple(names or ()))
         if neighbours != "replace" or found.known[0]:
             return found
@@ -269,15 +269,7 @@ class Totals(Counts):
 
 
 def checked_weights(tree: Totals, weights: ArrayLike | None) -> FloatArray:
-    """Return what squared error costs at every node, breadth first; nothing at known nodes.
-
-    Parameters
-    ----------
-    tree : Totals
-        The numbers.
-    weights : array or None
-        One per node in the given order; all 1 by default.
-    """
+    """Return what squared error costs at every node, breadth first; nothing at known nodes."""
     given = np.ones(tree.n) if weights is None else np.asarray(weights, dtype=float)
     if given.shape != (tree.n,) or not np.isfinite(given).all() or given.min() < 0:
         raise AffineDPError(f"weights must be {tree.n:,} numbers, at least 0, one per node")

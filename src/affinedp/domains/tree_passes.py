@@ -14,15 +14,7 @@ from affinedp.compiling import compiled
 
 @compiled
 def breadth_first(parent, first, kids):  # type: ignore[no-untyped-def]
-    """Return the nodes breadth first, children side by side; fewer than all if there is a cycle.
-
-    Parameters
-    ----------
-    parent : array
-        The parent of every node, −1 for the root.
-    first, kids : arrays
-        The children of v are ``kids[first[v]:first[v + 1]]``.
-    """
+    """Return the nodes breadth first, children side by side; fewer than all if there is a cycle."""
     n = len(parent)
     order = np.empty(n, np.int64)
     filled = 0
@@ -42,15 +34,7 @@ def breadth_first(parent, first, kids):  # type: ignore[no-untyped-def]
 
 @compiled
 def closed_known(parent, leaf, known):  # type: ignore[no-untyped-def]
-    """Mark what public totals determine: nodes with none, or with all, of the cells of their class.
-
-    Parameters
-    ----------
-    parent, leaf : arrays
-        The tree.
-    known : array of bool
-        What is declared public; changed in place.
-    """
+    """Mark what public totals determine: nodes with none or all of the cells of their class."""
     n = len(parent)
     free = np.zeros(n, np.int64)  # children that are not known
     for v in range(n - 1, -1, -1):
@@ -67,17 +51,7 @@ def closed_known(parent, leaf, known):  # type: ignore[no-untyped-def]
 
 @compiled
 def up(parent, leaf, known, y, s, S):  # type: ignore[no-untyped-def]
-    """Fill the variance s of the estimate from below, and its sum S over the children.
-
-    Parameters
-    ----------
-    parent, leaf, known : arrays
-        The tree.
-    y : array
-        Precisions.
-    s, S : arrays
-        Filled.
-    """
+    """Fill the variance s of the estimate from below, and its sum S over the children."""
     n = len(parent)
     S[:] = 0.0
     for v in range(n - 1, -1, -1):
@@ -95,15 +69,6 @@ def largest_children(parent, known, s, top, rest):  # type: ignore[no-untyped-de
 
     1 − r of that child is rest / S; where one child has nearly all of S, 1 − s / S is lost to
     rounding, and a number with noise would seem to have none.
-
-    Parameters
-    ----------
-    parent, known : arrays
-        The tree.
-    s : array
-        Variances from below.
-    top, rest : arrays
-        Filled.
     """
     top[:] = -1
     rest[:] = 0.0
@@ -122,17 +87,7 @@ def largest_children(parent, known, s, top, rest):  # type: ignore[no-untyped-de
 
 @compiled
 def passed_on(parent, known, s, S, top, rest, kept, variance):  # type: ignore[no-untyped-def]
-    """Fill 1 − r and the variance of every node, from the top down.
-
-    Parameters
-    ----------
-    parent, known : arrays
-        The tree.
-    s, S, top, rest : arrays
-        From :func:`up` and :func:`largest_children`.
-    kept, variance : arrays
-        Filled.
-    """
+    """Fill 1 − r and the variance of every node, from the top down."""
     for v in range(len(parent)):
         if known[v]:
             continue
@@ -147,15 +102,7 @@ def passed_on(parent, known, s, S, top, rest, kept, variance):  # type: ignore[n
 
 @compiled
 def both_passes(parent, leaf, known, y):  # type: ignore[no-untyped-def]
-    """Return what the passes up and down leave at every node: s, S, top, kept, variance.
-
-    Parameters
-    ----------
-    parent, leaf, known : arrays
-        The tree.
-    y : array
-        Precisions.
-    """
+    """Return what the passes up and down leave at every node: s, S, top, kept, variance."""
     n = len(parent)
     s = np.empty(n)
     S = np.empty(n)
@@ -171,32 +118,14 @@ def both_passes(parent, leaf, known, y):  # type: ignore[no-untyped-def]
 
 @compiled
 def variances(parent, leaf, known, y):  # type: ignore[no-untyped-def]
-    """Return the variance of every node after weighted least squares.
-
-    Parameters
-    ----------
-    parent, leaf, known : arrays
-        The tree.
-    y : array
-        Precisions.
-    """
+    """Return the variance of every node after weighted least squares."""
     _, _, _, _, variance = both_passes(parent, leaf, known, y)
     return variance
 
 
 @compiled
 def cost_and_gains(parent, leaf, known, y, c):  # type: ignore[no-untyped-def]
-    """Return f = Σ c_v Var_v, and the gains −∂f/∂y_v = Σ_u c_u Cov(u, v)², by reversing the passes.
-
-    Parameters
-    ----------
-    parent, leaf, known : arrays
-        The tree.
-    y : array
-        Precisions.
-    c : array
-        What a unit of variance costs at every node.
-    """
+    """Return f = Σ c_v Var_v and the gains −∂f/∂y_v = Σ_u c_u Cov(u, v)², by reversed passes."""
     n = len(parent)
     s, S, top, kept, variance = both_passes(parent, leaf, known, y)
     f = 0.0
@@ -242,18 +171,7 @@ def cost_and_gains(parent, leaf, known, y, c):  # type: ignore[no-untyped-def]
 
 @compiled
 def estimates(parent, leaf, known, y, seen):  # type: ignore[no-untyped-def]
-    """Weighted least squares for many columns that share precisions, in place.
-
-    Parameters
-    ----------
-    parent, leaf, known : arrays
-        The tree.
-    y : array
-        Precisions.
-    seen : array, shape (n, columns)
-        Noisy numbers, and exact ones at known nodes, all without the known numbers below them;
-        becomes the estimates, which add up.
-    """
+    """Weighted least squares for many columns that share precisions, in place."""
     n, columns = seen.shape
     s = np.empty(n)
     S = np.zeros(n)
@@ -284,15 +202,7 @@ def estimates(parent, leaf, known, y, seen):  # type: ignore[no-untyped-def]
 
 @compiled
 def added_up(parent, values):  # type: ignore[no-untyped-def]
-    """Add every node to its parent, from the bottom up, in place.
-
-    Parameters
-    ----------
-    parent : array
-        The tree.
-    values : array, shape (n, columns)
-        Numbers of the leaf cells, zero elsewhere; becomes the totals.
-    """
+    """Add every node to its parent, from the bottom up, in place."""
     for v in range(len(parent) - 1, 0, -1):
         for i in range(values.shape[1]):
             values[parent[v], i] += values[v, i]
@@ -300,15 +210,7 @@ def added_up(parent, values):  # type: ignore[no-untyped-def]
 
 @compiled
 def passed_down(parent, values):  # type: ignore[no-untyped-def]
-    """Add every node's parent to it, from the top down, in place: sums over ancestors.
-
-    Parameters
-    ----------
-    parent : array
-        The tree.
-    values : array
-        One number per node.
-    """
+    """Add every node's parent to it, from the top down, in place: sums over ancestors."""
     for v in range(1, len(parent)):
         values[v] += values[parent[v]]
 
@@ -316,15 +218,6 @@ def passed_down(parent, values):  # type: ignore[no-untyped-def]
 @compiled
 def heaviest(parent, known, weight, pairs):  # type: ignore[no-untyped-def]
     """Return the heaviest path from a private root, and the heaviest two branches below a node.
-
-    Parameters
-    ----------
-    parent, known : arrays
-        The tree.
-    weight : array
-        What a node weighs; known nodes weigh nothing.
-    pairs : bool
-        Whether pairs count also where the root is private.
 
     Notes
     -----

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse, some
-from affinedp.errors import AffineDPError, AmbiguousRankError, InconsistentEquationsError
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
+from affinedp.errors import AffineDPError, InconsistentEquationsError, listed
 from affinedp.exact.numbers import Rows
 from affinedp.exact.rational import Pairs, Tableau, WholeTableau, coprime, unit_row
 
@@ -42,34 +42,20 @@ EPS = float(np.finfo(float).eps)
 
 @dataclass(frozen=True)
 class Canonical:
-    """``x[pivots] = -reduced @ x[free] - offset``, and how it was found.
+    """``x[pivots] = -reduced @ x[free] - offset``, and how it was found."""
 
-    Attributes
-    ----------
-    pivots, free : arrays of int
-        A column basis, and the entries that parametrise the solutions.
-    reduced : q×k matrix, dense or CSR
-        The matrix X of the row-equivalent form ``[I | X]``; exact zeros are structural.
-    rows : array of int
-        A maximal independent subset of the given equations.
-    tolerance : float
-        The relative pivot at which the rank was cut: 0 when the arithmetic was exact.
-    error : float
-        About how much of ``reduced`` is rounding, relatively: 0 when the arithmetic was exact.
-    exact_rows : tuple of mappings, or None
-        The rows of X in rational arithmetic, entry to coefficient, where they were computed so.
-    exact_offset : tuple of Fraction, or None
-        The offset in rational arithmetic.
-    """
-
-    pivots: IntArray
+    pivots: IntArray  # pivots, free: a column basis, and the entries that parametrise the solutions
     free: IntArray
+    # the matrix X of the row-equivalent form ``[I | X]``; exact zeros are structural
     reduced: FloatArray | sparse.csr_array
-    rows: IntArray
+    rows: IntArray  # a maximal independent subset of the given equations
+    # the relative pivot at which the rank was cut: 0 when the arithmetic was exact
     tolerance: float
+    # about how much of ``reduced`` is rounding, relatively: 0 when the arithmetic was exact
     error: float = 0.0
+    # the rows of X in rational arithmetic, entry to coefficient, where they were computed so
     exact_rows: tuple[Mapping[int, Fraction], ...] | None = None
-    exact_offset: tuple[Fraction, ...] | None = None
+    exact_offset: tuple[Fraction, ...] | None = None  # the offset in rational arithmetic
 
 
 def eliminate_exactly(
@@ -265,10 +251,10 @@ def check_consistent(
         share = np.abs(factors[:, d])
         involved = [*kept[share > 1e-9 * share.max(initial=0.0)], dropped[d]]
         numbers = sorted(int(j) for j in involved)
-        listed = some([str(j + 1) for j in numbers])
+        which = listed([str(j + 1) for j in numbers])
         does = "contradicts itself" if len(numbers) == 1 else "contradict each other"
         raise InconsistentEquationsError(
-            f"equation{'s' if len(numbers) > 1 else ''} {listed} (counting from 1) {does} "
+            f"equation{'s' if len(numbers) > 1 else ''} {which} (counting from 1) {does} "
             f"(residual {residual[d]:.6g}). Correct or drop one of them",
             numbers,
             float(residual[d]),
@@ -402,10 +388,9 @@ def _check_residual(matrix: Matrix, canonical: Canonical) -> None:
         raise _ambiguous(RESIDUAL, float(relative.max()))
 
 
-def _ambiguous(above: float, below: float) -> AmbiguousRankError:
-    return AmbiguousRankError(
+def _ambiguous(above: float, below: float) -> AffineDPError:
+    return AffineDPError(
         "the equations are neither clearly dependent nor clearly independent (relative sizes "
         f"{above:.1e} and {below:.1e} around the cut). Give exact (integer, decimal or text) "
-        "coefficients, drop the nearly dependent equation, or set rank_tolerance",
-        (above, below),
+        "coefficients, drop the nearly dependent equation, or set rank_tolerance"
     )

@@ -30,21 +30,12 @@ _WORD = 62
 
 @dataclass(frozen=True)
 class FixedPoint:
-    """A matrix of integers times ``2**exponent``.
+    """A matrix of integers times ``2**exponent``."""
 
-    Attributes
-    ----------
-    limbs : tuple of arrays
-        Integer-valued float arrays; the matrix is ``Σ limbs[i] · 2^(i·bits)``.
-    bits : int
-        Length of a limb.
-    exponent : int
-        Scale of the whole.
-    """
-
+    # Integer-valued float arrays; the matrix is ``Σ limbs[i] · 2^(i·bits)``
     limbs: tuple[FloatArray, ...]
-    bits: int
-    exponent: int
+    bits: int  # length of a limb
+    exponent: int  # scale of the whole
 
     @classmethod
     def rounded(cls, matrix: FloatArray, exponent: int) -> FixedPoint:
@@ -161,24 +152,12 @@ def _cut(values: BigIntegers, bits: int) -> list[FloatArray]:
 
 @dataclass(frozen=True, eq=False)
 class RationalRow:
-    """``(Σ_j numerators[j] x[places[j]] − start) / denominator``, all of it whole but x.
+    """``(Σ_j numerators[j] x[places[j]] − start) / denominator``, all of it whole but x."""
 
-    Attributes
-    ----------
-    places : array of int
-        The entries that are read.
-    numerators : array of Python integers
-        One per entry.
-    denominator : int
-        Positive.
-    start : int
-        What is taken off.
-    """
-
-    places: IntArray
-    numerators: BigIntegers
-    denominator: int
-    start: int = 0
+    places: IntArray  # the entries that are read
+    numerators: BigIntegers  # one per entry
+    denominator: int  # positive
+    start: int = 0  # what is taken off
 
     @classmethod
     def of(cls, row: Mapping[int, Fraction], start: Fraction | None = None) -> RationalRow:

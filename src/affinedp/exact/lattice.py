@@ -88,21 +88,13 @@ def image_lattice(kernel: Columns, query: Rows) -> list[list[Fraction]]:
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """All whole x with ``D x = 0``, and how to solve ``D x = b``.
+    """All whole x with ``D x = 0``, and how to solve ``D x = b``."""
 
-    Attributes
-    ----------
-    n, equations : int
-        Columns and rows of D.
-    vectors : tuple of mappings
-        A basis of the whole vectors of the kernel: entry to coefficient.
-    lead : mapping
-        For each independent equation the column of ``[D V; V]`` that leads in it.
-    """
-
-    n: int
+    n: int  # n, equations: columns and rows of D
     equations: int
+    # a basis of the whole vectors of the kernel: entry to coefficient
     vectors: tuple[SparseVector, ...]
+    # for each independent equation the column of ``[D V; V]`` that leads in it
     lead: Mapping[int, SparseVector]
 
     def solve(self, right: Integers) -> Integers | None:

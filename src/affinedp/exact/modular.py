@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
-from affinedp.errors import DoubtfulZeroError
+from affinedp.errors import AffineDPError
 from affinedp.exact.canonical import Canonical
 from affinedp.exact.numbers import Rows, meaning
 from affinedp.exact.rational import Tableau
@@ -43,10 +43,8 @@ PRIMES = 2
 MOST_DRAWS = 64
 # Equations with a smaller share of nonzeros than this are eliminated as sparse ones.
 SPARSE_SHARE = 0.1
-
-
-class VanishesError(ArithmeticError):
-    """Modulo this prime a number vanishes that does not: another prime has to be drawn."""
+# Then another prime has to be drawn.
+VANISHES = "modulo this prime a number vanishes that does not"
 
 
 # ---------------------------------------------------------------------- primes and residues
@@ -106,7 +104,7 @@ def residues_of_rationals(values: Sequence[Fraction], prime: int) -> Residues:
         residue = known.get(value)
         if residue is None:
             if value.denominator % prime == 0:
-                raise VanishesError
+                raise ArithmeticError(VANISHES)
             inverse = 1 if value.denominator == 1 else pow(value.denominator, -1, prime)
             residue = known[value] = value.numerator * inverse % prime
         found[place] = residue
@@ -311,7 +309,7 @@ def _reduce_sparse(
     for pivot in sorted(pivots, key=lambda j: len(columns.get(j, ()))):
         candidates = columns.get(pivot, set()) & left
         if not candidates:
-            raise VanishesError
+            raise ArithmeticError(VANISHES)
         i = min(candidates, key=lambda r: (len(tableau.rows[r]), r))
         left.discard(i)
         owner[pivot] = i
@@ -327,18 +325,10 @@ def _reduce_sparse(
 
 @dataclass(frozen=True)
 class ModularForm:
-    """X of the canonical form ``[I | X]`` modulo primes.
-
-    Attributes
-    ----------
-    primes : tuple of int
-        The primes.
-    residues : tuple of sparse matrices, CSR
-        X modulo each of them; all have the same nonzeros.
-    """
+    """X of the canonical form ``[I | X]`` modulo primes."""
 
     primes: tuple[int, ...]
-    residues: tuple[sparse.csr_array, ...]
+    residues: tuple[sparse.csr_array, ...]  # X modulo each of them; all have the same nonzeros
 
     def part(self, rows: IntArray, columns: IntArray) -> ModularForm:
         """Return the form on some rows and columns, in this order."""
@@ -380,7 +370,7 @@ def modular_form(matrix: Matrix, exact: Rows | None, canonical: Canonical) -> Mo
             continue
         try:
             form = _form_modulo(matrix, exact, canonical, prime)
-        except VanishesError:
+        except ArithmeticError:
             continue
         form.sort_indices()
         if found and form.nnz != found[0].nnz:
@@ -392,10 +382,9 @@ def modular_form(matrix: Matrix, exact: Rows | None, canonical: Canonical) -> Mo
         found.append(form)
         if len(found) == PRIMES:
             return ModularForm(tuple(primes), tuple(found))
-    raise DoubtfulZeroError(
+    raise AffineDPError(
         "the independent equations cannot be told from dependent ones in exact arithmetic. Give "
-        "exact (integer, decimal or text) coefficients, or drop the nearly dependent equation",
-        0.0,
+        "exact (integer, decimal or text) coefficients, or drop the nearly dependent equation"
     )
 
 
@@ -423,7 +412,7 @@ def _form_modulo(
             table[row_of, column_of] = coefficients
             form, pivots = reduced(table, canonical.pivots, prime)
             if len(pivots) < q:
-                raise VanishesError
+                raise ArithmeticError(VANISHES)
             return sparse.csr_array(form[:, canonical.free])
         starts = np.searchsorted(row_of, np.arange(q + 1)).tolist()
         pairs = list(zip(column_of.tolist(), coefficients.tolist()))
@@ -458,5 +447,5 @@ def _coefficients(
         rows, columns = np.nonzero(matrix)
         found = residues_of_floats(np.asarray(matrix)[rows, columns], prime)
     if not np.all(found):
-        raise VanishesError
+        raise ArithmeticError(VANISHES)
     return rows, columns, found

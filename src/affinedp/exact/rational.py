@@ -47,6 +47,16 @@ def primitive(vector: Sequence[int]) -> tuple[Vector, int]:
 # ---------------------------------------------------------------------- sparse rows
 
 
+def transposed(rows: Rows, width: int) -> list[dict[int, Fraction]]:
+    """Return the columns of a matrix that is given by its rows, without zeros."""
+    columns: list[dict[int, Fraction]] = [{} for _ in range(width)]
+    for i, row in enumerate(rows):
+        for j, value in row.items():
+            if value:
+                columns[j][i] = value
+    return columns
+
+
 def coprime(row: Mapping[int, Fraction | int]) -> WholeRow:
     """Return the multiple of a row that has whole coefficients without a common divisor."""
     unit = math.lcm(*(value.denominator for value in row.values()))
@@ -167,11 +177,9 @@ def null_vector(rows: Iterable[WholeRow], width: int) -> list[int] | None:
 
 def exact_circuit(columns: Sequence[Mapping[int, Fraction]]) -> list[int] | None:
     """Return nonzero integers that map these columns to zero, or None if they are no circuit."""
-    rows: dict[int, dict[int, Fraction]] = {}
-    for j, column in enumerate(columns):
-        for i, value in column.items():
-            rows.setdefault(i, {})[j] = value
-    found = null_vector((coprime(row) for row in rows.values()), len(columns))
+    height = max((i for column in columns for i in column), default=-1) + 1
+    rows = (coprime(row) for row in transposed(columns, height) if row)
+    found = null_vector(rows, len(columns))
     return found if found is not None and all(found) else None
 
 
@@ -271,13 +279,6 @@ def independent(vectors: Sequence[Sequence[int]], most: int) -> list[int]:
 class RationalMatrix:
     """A matrix of integers over one common denominator.
 
-    Attributes
-    ----------
-    values : array of Python integers, shape (p, q)
-        The numerators.
-    over : int
-        Their common denominator, positive.
-
     Examples
     --------
     >>> half = RationalMatrix.of(np.array([[0.5, 0.0], [0.25, 1.0]]))
@@ -285,8 +286,8 @@ class RationalMatrix:
     [[0.25, 0.0], [0.375, 1.0]]
     """
 
-    values: BigIntegers
-    over: int = 1
+    values: BigIntegers  # the numerators; shape (p, q)
+    over: int = 1  # their common denominator, positive
 
     @classmethod
     def of(cls, matrix: FloatArray) -> RationalMatrix:

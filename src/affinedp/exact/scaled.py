@@ -17,21 +17,14 @@ Integers = NDArray[np.int64]
 class Scaled:
     """The integers ``q X``, to which noise Z is added; what comes out is ``(q X + Z) / q``.
 
-    Attributes
-    ----------
-    counts : array of integers
-        X, exact: int64, or Python integers of any size.
-    q : array of int
-        Positive, of the same shape.
-
     Examples
     --------
     >>> (Scaled(np.array([3, 5]), np.array([4, 2])) + np.array([2, -1])).tolist()
     [3.5, 4.5]
     """
 
-    counts: NDArray[Any] = field(repr=False)
-    q: Integers = field(repr=False)
+    counts: NDArray[Any] = field(repr=False)  # X, exact: int64, or Python integers of any size
+    q: Integers = field(repr=False)  # positive, of the same shape
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -63,15 +56,9 @@ class Scaled:
 
 @dataclass(frozen=True, eq=False)
 class SideBySide:
-    """Several of them below each other: those that need wide integers do not widen the others.
+    """Several of them below each other: those that need wide integers do not widen the others."""
 
-    Attributes
-    ----------
-    parts : tuple of Scaled
-        Each of shape (p, 1).
-    """
-
-    parts: tuple[Scaled, ...] = field(repr=False)
+    parts: tuple[Scaled, ...] = field(repr=False)  # each of shape (p, 1)
 
     @property
     def shape(self) -> tuple[int, ...]:

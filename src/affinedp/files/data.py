@@ -15,7 +15,7 @@ import numpy as np
 
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.exact.numbers import NOT_KEPT, says_decimal
-from affinedp.files.visible import check_names, visible
+from affinedp.files.values import check_names, visible
 from affinedp.files.writing import replacing
 
 IN_MANY_FILES = (

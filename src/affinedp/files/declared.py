@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError, EquationError
-from affinedp.files.documents import read_document
-from affinedp.files.matrices import Table, matrix
+from affinedp.files.documents import Table, matrix, read_document
 from affinedp.files.values import Reader, hint, shown
 
 Built = TypeVar("Built")
@@ -23,39 +22,24 @@ Built = TypeVar("Built")
 
 @dataclass(frozen=True)
 class Field:
-    """A field of a file: how its value is read, and what holds where it is not there.
+    """A field of a file: how its value is read, and what holds where it is not there."""
 
-    Attributes
-    ----------
-    read : callable
-        Takes the value and its place, and returns it checked, or refuses it.
-    default : object
-        Its value where the file does not have it.
-    needed : str
-        Makes its absence a refusal, which ends in these words.
-    """
-
+    # takes the value and its place, and returns it checked, or refuses it
     read: Reader
     default: Any = None
+    # makes its absence a refusal, which ends in these words
     needed: str = ""
 
 
 @dataclass(frozen=True)
 class Document:
-    """What a file says: the checked values of all declared fields, by section.
+    """What a file says: the checked values of all declared fields, by section."""
 
-    Attributes
-    ----------
-    sections : mapping of str to mapping
-        Those at the top of the file under ``""``.
-    there : frozenset of str
-        Sections that the file has.
-    folder : Path
-        Where files are looked up that it names.
-    """
-
+    # those at the top of the file under ``""``
     sections: Mapping[str, dict[str, Any]]
+    # sections that the file has
     there: frozenset[str]
+    # where files are looked up that it names
     folder: Path
 
     def __getitem__(self, section: str) -> dict[str, Any]:
@@ -84,20 +68,13 @@ class Document:
 
 @dataclass(frozen=True)
 class FileKind:
-    """A kind of file that people write.
+    """A kind of file that people write."""
 
-    Attributes
-    ----------
-    fields : mapping of str to mapping of str to Field
-        The fields of every section; those at the top of the file under ``""``.
-    needed : mapping of str to str
-        Sections that must be there, and what to say further if one is not.
-    elsewhere : mapping of str to str
-        Fields of other kinds of files, and what to say to who writes them here.
-    """
-
+    # the fields of every section; those at the top of the file under ``""``
     fields: Mapping[str, Mapping[str, Field]]
+    # sections that must be there, and what to say further if one is not
     needed: Mapping[str, str] = field(default_factory=dict)
+    # fields of other kinds of files, and what to say to who writes them here
     elsewhere: Mapping[str, str] = field(default_factory=dict)
 
     def read(

@@ -1,4 +1,4 @@
-"""The problem file of the command line, as plain checked values.
+"""The problem file of the command line: equations, neighbours, what is published, and its noise.
 
 A problem is written in TOML (or JSON with the same keys)::
 
@@ -9,29 +9,29 @@ A problem is written in TOML (or JSON with the same keys)::
     law = "laplace"
     scale = 2.0
 
-It says what Definition 4 and the mechanism ``F x + Λ η`` of the paper need; nothing is computed
-here.  A key that is unknown, or a number that is missing, is refused: a promise about half of
-what was written would be a promise about something else.
+It says what Definition 4 and the mechanism ``F x + Λ η`` of the paper need.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.domains.text import LinearEquations, parse_equations
+from affinedp.domains.manifold import AffineManifold
+from affinedp.domains.text import parse_equations
 from affinedp.errors import AffineDPError
 from affinedp.files.declared import Document, Field, FileKind
-from affinedp.files.matrices import fitted, zeros
+from affinedp.files.documents import fitted, zeros
 from affinedp.files.values import (
     as_written,
     at_least_zero,
     check_count,
+    check_names,
     filled_list,
     frozen,
     hint,
@@ -42,11 +42,12 @@ from affinedp.files.values import (
     sizes,
     texts,
 )
-from affinedp.files.visible import check_names
-from affinedp.laws.named import LawName
-
-Neighbours = Literal["circuits", "free_sets", "directions"]
-PublicEntries = Literal["refuse", "allow"]
+from affinedp.laws.base import LawName
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.free_sets import FreeSetAdjacency
+from affinedp.neighbours.given_directions import DirectionAdjacency
+from affinedp.privacy.guarantee import Guarantee
 
 # Equations are read in Python, at some microseconds for each character.
 MOST_CHARACTERS = 2_000_000
@@ -63,7 +64,7 @@ _PROBLEM = FileKind(
         },
         "privacy": {
             "mu": Field(as_written),
-            "neighbours": Field(one_of("circuits", "free_sets", "directions")),
+            "adjacency": Field(one_of("circuits", "free_sets", "directions")),
             "free_sets": Field(filled_list),
             "directions": Field(as_written),
             "epsilon": Field(at_least_zero()),
@@ -79,6 +80,10 @@ _PROBLEM = FileKind(
         },
     }
 )
+NO_NOISE = (
+    "the problem has no [noise] section: say law = 'gaussian' or 'laplace' and scale, "
+    "matrix or covariance; or law = 'knorm' and hull or matrix"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,29 +92,16 @@ class Problem:
 
     Attributes
     ----------
-    equations : LinearEquations or None
-        The equations as text gave them; otherwise ``coefficients`` and ``offsets`` are there.
-    coefficients, offsets : arrays or None
-        ``D`` and ``b`` of ``D x + b = 0``.
-    names : tuple of str or None
-        One per entry; None when ``D`` came without names.
-    public_entries : "refuse" or "allow"
-        What to do with entries that the equations alone reveal.
-    mu : float or array
-        How far an entry moves between neighbours; one number, or one per entry.  It is 1 and
-        has no meaning when directions are given, which are already scaled.
-    neighbours : "circuits", "free_sets" or "directions"
+    manifold : AffineManifold
+        The equations.
+    adjacency : Adjacency
         Definition 4; or only the chosen free sets; or only the given differences.
-    free_sets : tuple of tuples of int, or None
-        Columns, counted from 0.
-    directions : n×K array or None
-        One neighbour difference per column.
-    epsilon, delta : float or None
-        The promise that is asked for.
-    query : m×n array or None
-        ``F``; None is the identity.
     output_names : tuple of str
         One per output.
+    query : m×n array or None
+        ``F``; None is the identity.
+    epsilon, delta : float or None
+        The promise that is asked for.
     law : "gaussian", "laplace", "knorm" or None
         None when the file describes no noise.
     noise_matrix : m×r array or None
@@ -121,23 +113,37 @@ class Problem:
         Instead of a noise matrix; K-norm only: how many times the hull of the moves the body is.
     """
 
-    equations: LinearEquations | None
-    coefficients: FloatArray | None
-    offsets: FloatArray | None
-    names: tuple[str, ...] | None
-    public_entries: PublicEntries
-    mu: float | FloatArray
-    neighbours: Neighbours
-    free_sets: tuple[tuple[int, ...], ...] | None
-    directions: FloatArray | None
-    epsilon: float | None
-    delta: float | None
-    query: FloatArray | None
+    manifold: AffineManifold
+    adjacency: Adjacency
     output_names: tuple[str, ...]
-    law: LawName | None
-    noise_matrix: FloatArray | None
-    covariance: FloatArray | None
+    query: FloatArray | None = None
+    epsilon: float | None = None
+    delta: float | None = None
+    law: LawName | None = None
+    noise_matrix: FloatArray | None = None
+    covariance: FloatArray | None = None
     hull: float | None = None
+
+    def guarantee(self) -> Guarantee:
+        """Return what the noise in the file promises (Theorems 1 and 2 of the paper)."""
+        from affinedp.privacy.verification import resolve_query, verify
+        from affinedp.strategies.largest_gauge import moves_of
+
+        if self.law is None:
+            raise AffineDPError(NO_NOISE)
+        points = self.noise_matrix
+        if self.hull is not None:
+            query, _ = resolve_query(self.manifold, self.query)
+            points = self.hull * moves_of(self.adjacency, query)
+        found = verify(
+            self.manifold,
+            points,
+            covariance=self.covariance,
+            law=self.law,
+            query=self.query,
+            adjacency=self.adjacency,
+        )
+        return found.with_output_names(self.output_names)
 
 
 def read_problem(path: str | Path) -> Problem:
@@ -151,8 +157,8 @@ def read_problem(path: str | Path) -> Problem:
     Returns
     -------
     Problem
-        The paper's ``D``, ``b``, ``F``, ``Λ`` and μ (Section II), every number finite and every
-        length checked.  Ranks and signs of matrices are left to those who use them.
+        The paper's manifold, neighbours, ``F`` and ``Λ`` (Section II), every number finite and
+        every length checked.
 
     Raises
     ------
@@ -176,59 +182,28 @@ def read_problem(path: str | Path) -> Problem:
     ...     problem = read_problem(file)
     >>> problem.output_names
     ('cells_in', 'cells_out', 'cells_total')
-    >>> problem.noise_matrix.diagonal()
-    array([2., 2., 4.])
+    >>> problem.guarantee().epsilon()
+    1.0
     """
     return _PROBLEM.read(path, _problem)
 
 
 def _problem(told: Document) -> Problem:
-    privacy = told["privacy"]
-    entries = _entries(told)
-    neighbours, free_sets, directions = _neighbours(told, entries)
-    query, output_names = _query(told, entries)
-    noise = _noise(told, output_names)
+    manifold, named = _manifold(told)
+    query, output_names = _query(told, manifold, named)
     return Problem(
-        equations=entries.equations,
-        coefficients=entries.coefficients,
-        offsets=entries.offsets,
-        names=entries.names,
-        public_entries=told[""]["public_entries"],
-        mu=_mu(privacy["mu"], neighbours, entries),
-        neighbours=neighbours,
-        free_sets=free_sets,
-        directions=directions,
-        epsilon=privacy["epsilon"],
-        delta=privacy["delta"],
-        query=query,
-        output_names=output_names,
-        law=noise.law,
-        noise_matrix=noise.matrix,
-        covariance=noise.covariance,
-        hull=noise.hull,
+        manifold,
+        _adjacency(told, manifold, named),
+        output_names,
+        query,
+        told["privacy"]["epsilon"],
+        told["privacy"]["delta"],
+        **_noise(told, output_names),
     )
 
 
-@dataclass(frozen=True)
-class _Entries:
-    """What the equations say about the entries of x."""
-
-    labels: tuple[str, ...]
-    named: bool
-    equations: LinearEquations | None = None
-    coefficients: FloatArray | None = None
-    offsets: FloatArray | None = None
-
-    @cached_property
-    def column_of(self) -> dict[str, int]:
-        return {name: column for column, name in enumerate(self.labels)}
-
-    @property
-    def names(self) -> tuple[str, ...] | None:
-        return self.labels if self.named else None
-
-
-def _entries(told: Document) -> _Entries:
+def _manifold(told: Document) -> tuple[AffineManifold, bool]:
+    """The equations, and whether the file names the entries."""
     top = told[""]
     names = None
     if top["names"] is not None:
@@ -236,6 +211,7 @@ def _entries(told: Document) -> _Entries:
         check_names(names, "names")
     if (top["equations"] is None) == (top["D"] is None):
         raise AffineDPError("give the equations once: either 'equations' or 'D'")
+    public = top["public_entries"]
     if top["equations"] is not None:
         if top["b"] is not None:
             raise AffineDPError("'b' goes with 'D'; write constants into the equations")
@@ -245,7 +221,7 @@ def _entries(told: Document) -> _Entries:
         if not equations.names:
             raise AffineDPError("the equations name no entry")
         check_names(equations.names, "equations")
-        return _Entries(equations.names, named=True, equations=equations)
+        return AffineManifold.from_equations(equations, public_entries=public), True
     table = told.table("", "D", names)
     names = names or table.header
     parse_equations([], names)  # refuses empty and repeated names
@@ -253,72 +229,61 @@ def _entries(told: Document) -> _Entries:
     rows, count = coefficients.shape
     if names is not None:
         check_count("names", len(names), "column of D", count)
-    offsets = np.array([0.0] * rows if top["b"] is None else top["b"])
+    offsets = [0.0] * rows if top["b"] is None else top["b"]
     check_count("b", len(offsets), "row of D", rows)
-    labels = names or tuple(f"x{column}" for column in range(1, count + 1))
-    return _Entries(labels, names is not None, None, coefficients, frozen(offsets))
+    return AffineManifold(coefficients, offsets, names, public), names is not None
 
 
-def _neighbours(
-    told: Document, entries: _Entries
-) -> tuple[Neighbours, tuple[tuple[int, ...], ...] | None, FloatArray | None]:
+def _adjacency(told: Document, manifold: AffineManifold, named: bool) -> Adjacency:
     privacy = told["privacy"]
-    kinds: tuple[Neighbours, ...] = ("free_sets", "directions")
-    given = [kind for kind in kinds if privacy[kind] is not None]
-    chosen: Neighbours = privacy["neighbours"] or (given[0] if given else "circuits")
-    if given != [kind for kind in kinds if kind == chosen]:
+    given = [kind for kind in ("free_sets", "directions") if privacy[kind] is not None]
+    chosen = privacy["adjacency"] or (given[0] if given else "circuits")
+    if given != [kind for kind in ("free_sets", "directions") if kind == chosen]:
         wanted = "neither free_sets nor directions" if chosen == "circuits" else f"{chosen} only"
         raise AffineDPError(f"[privacy] neighbours = {chosen!r} goes with {wanted}")
-    if chosen == "free_sets":
-        where = "[privacy] free_sets"
-        sets = enumerate(privacy["free_sets"], 1)
-        return chosen, tuple(_columns(s, f"{where}: set {i}", entries) for i, s in sets), None
     if chosen == "directions":
-        return chosen, None, frozen(_rows_over_entries(told, "privacy", "directions", entries).T)
-    return chosen, None, None
-
-
-def _mu(value: Any, neighbours: Neighbours, entries: _Entries) -> float | FloatArray:
-    if neighbours == "directions":
-        if value is not None:
+        if privacy["mu"] is not None:
             raise AffineDPError("[privacy] directions are already scaled; remove mu")
-        return 1.0
-    if value is None:
+        moves = _rows_over_entries(told, "privacy", "directions", manifold, named)
+        return DirectionAdjacency(manifold, moves.T)
+    if privacy["mu"] is None:
         raise AffineDPError("[privacy] mu is missing: how far an entry may move, as in mu = 1.0")
-    return sizes(value, "[privacy] mu", entries.names, len(entries.labels), "entry")
+    names = manifold.names if named else None
+    mu = sizes(privacy["mu"], "[privacy] mu", names, manifold.n, "entry")
+    if chosen == "circuits":
+        return CircuitAdjacency(manifold, mu)
+    where, column_of = "[privacy] free_sets: set", _by_name(manifold)
+    sets = [
+        _columns(one, f"{where} {place}", column_of)
+        for place, one in enumerate(privacy["free_sets"], 1)
+    ]
+    return FreeSetAdjacency(manifold, sets, mu)
 
 
-def _query(told: Document, entries: _Entries) -> tuple[FloatArray | None, tuple[str, ...]]:
+def _query(
+    told: Document, manifold: AffineManifold, named: bool
+) -> tuple[FloatArray | None, tuple[str, ...]]:
     outputs, given = told["query"]["outputs"], told["query"]["matrix"]
     if outputs is None and given is None:
-        return None, entries.labels
+        return None, manifold.names
     if outputs is not None and given is not None:
         raise AffineDPError("[query] takes either outputs or matrix")
     if given is not None:
-        query = _rows_over_entries(told, "query", "matrix", entries)
+        query = _rows_over_entries(told, "query", "matrix", manifold, named)
         return query, tuple(f"y{i}" for i in range(1, len(query) + 1))
-    columns = _columns(outputs, "[query] outputs", entries)
-    query = zeros(len(columns), len(entries.labels))
+    columns = _columns(outputs, "[query] outputs", _by_name(manifold))
+    query = zeros(len(columns), manifold.n)
     query[np.arange(len(columns)), columns] = 1.0
-    return frozen(query), tuple(entries.labels[column] for column in columns)
+    return frozen(query), tuple(manifold.names[column] for column in columns)
 
 
-@dataclass(frozen=True)
-class _Noise:
-    """What the noise section says."""
-
-    law: LawName | None = None
-    matrix: FloatArray | None = None
-    covariance: FloatArray | None = None
-    hull: float | None = None
-
-
-def _noise(told: Document, outputs: tuple[str, ...]) -> _Noise:
+def _noise(told: Document, outputs: tuple[str, ...]) -> dict[str, Any]:
+    """Law and size of the noise, as fields of a problem."""
     noise = told["noise"]
     law: LawName | None = noise["law"]
     kinds = [key for key in ("scale", "matrix", "covariance", "hull") if noise[key] is not None]
     if law is None and not kinds:
-        return _Noise()
+        return {}
     if len(kinds) != 1:
         raise AffineDPError("[noise] takes exactly one of scale, matrix, covariance and hull")
     if law is None:
@@ -333,39 +298,45 @@ def _noise(told: Document, outputs: tuple[str, ...]) -> _Noise:
     if kind == "hull":
         if value <= 0:
             raise AffineDPError(f"{where} must be positive, not {value:g}")
-        return _Noise(law, hull=value)
+        return {"law": law, "hull": value}
     if kind == "scale":
-        noise_matrix = zeros(count, count)
-        np.fill_diagonal(noise_matrix, sizes(value, where, outputs, count, "output"))
-        return _Noise(law, frozen(noise_matrix))
+        matrix = zeros(count, count)
+        np.fill_diagonal(matrix, sizes(value, where, outputs, count, "output"))
+        return {"law": law, "noise_matrix": frozen(matrix)}
     if kind == "covariance" and law != "gaussian":
         raise AffineDPError("[noise] covariance goes with law = 'gaussian'; give scale or matrix")
     table = told.table("noise", kind, outputs if kind == "covariance" else None)
     check_count(f"{where}: rows", len(table.numbers), "output", count)
     if kind == "matrix":
-        return _Noise(law, fitted(table, None, where))
+        return {"law": law, "noise_matrix": fitted(table, None, where)}
     check_count(f"{where}: columns", table.numbers.shape[1], "output", count)
-    return _Noise(law, covariance=fitted(table, outputs, where, rows_too=True))
+    return {"law": law, "covariance": fitted(table, outputs, where, rows_too=True)}
 
 
-def _rows_over_entries(told: Document, section: str, key: str, entries: _Entries) -> FloatArray:
+def _rows_over_entries(
+    told: Document, section: str, key: str, manifold: AffineManifold, named: bool
+) -> FloatArray:
     """A matrix with one column per entry."""
     where = f"[{section}] {key}"
-    table = told.table(section, key, entries.names)
-    check_count(f"{where}: columns", table.numbers.shape[1], "entry", len(entries.labels))
-    return fitted(table, entries.names, where)
+    names = manifold.names if named else None
+    table = told.table(section, key, names)
+    check_count(f"{where}: columns", table.numbers.shape[1], "entry", manifold.n)
+    return fitted(table, names, where)
 
 
-def _columns(value: Any, where: str, entries: _Entries) -> tuple[int, ...]:
+def _by_name(manifold: AffineManifold) -> dict[str, int]:
+    return {name: column for column, name in enumerate(manifold.names)}
+
+
+def _columns(value: Any, where: str, column_of: Mapping[str, int]) -> tuple[int, ...]:
     """Entries, each by name or by number from 0."""
-    columns = []
+    columns, count = [], len(column_of)
     for item in filled_list(value, where):
-        count = len(entries.labels)
         if isinstance(item, str):
-            if item not in entries.column_of:
-                meant = hint(item, entries.column_of)
+            if item not in column_of:
+                meant = hint(item, column_of)
                 raise AffineDPError(f"{where}: no entry is named {shown(item)}{meant}")
-            columns.append(entries.column_of[item])
+            columns.append(column_of[item])
         elif isinstance(item, int) and not isinstance(item, bool) and 0 <= item < count:
             columns.append(item)
         else:

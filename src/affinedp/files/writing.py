@@ -51,6 +51,16 @@ def write_text(path: Path, text: str) -> None:
         part.write_text(text, encoding="utf-8")
 
 
+def write_for_owner(path: Path, text: str) -> None:
+    """Write a text in UTF-8 into a new file that only its owner may read."""
+    try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+        with open(os.open(path, flags, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise AffineDPError(f"{path} cannot be written: {error.strerror}") from None
+
+
 def folder_for_owner(folder: Path) -> Path:
     """Make a folder for its owner only; one that is there is taken."""
     try:

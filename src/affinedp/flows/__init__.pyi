@@ -1,10 +1,10 @@
-from .design import design_flow_noise as design_flow_noise
+from .flow_manifold import FlowManifold as FlowManifold
+from .flow_manifold import design_flow_noise as design_flow_noise
 from .flow_network import FlowNetwork as FlowNetwork
 from .graphs import from_graph as from_graph
 from .graphs import from_incidence as from_incidence
-from .manifold import FlowManifold as FlowManifold
-from .neighbours import InjectionAdjacency as InjectionAdjacency
-from .neighbours import injection_neighbours as injection_neighbours
+from .injections import InjectionAdjacency as InjectionAdjacency
+from .injections import injection_neighbours as injection_neighbours
 from .picture import draw_flow_noise as draw_flow_noise
 from .power import dc_flows as dc_flows
 from .power import from_pandapower as from_pandapower

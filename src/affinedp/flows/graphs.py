@@ -12,8 +12,8 @@ from affinedp.arrays import FloatArray
 from affinedp.domains.manifold import PublicEntries
 from affinedp.errors import AffineDPError, listed
 from affinedp.exact.numbers import real_array, real_matrix
+from affinedp.flows.flow_manifold import FlowManifold, Laws, build
 from affinedp.flows.flow_network import FlowNetwork
-from affinedp.flows.manifold import FlowManifold, Laws, build
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse

@@ -10,10 +10,10 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.flows.flow_manifold import FlowManifold
 from affinedp.flows.flow_network import FlowNetwork
-from affinedp.flows.manifold import FlowManifold
 from affinedp.mechanism import Mechanism
-from affinedp.show.plot import is_wide
+from affinedp.show.plot import is_wide, new_figure
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -71,10 +71,7 @@ def draw_flow_noise(
     >>> figure.axes[0].get_title()
     'A ring'
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", "plot") from None
+    own = new_figure(figsize=(8.5, 6.5), layout="constrained") if axes is None else None
     from matplotlib.cm import ScalarMappable
 
     noise = dict(zip(mechanism.output_names, np.sqrt(mechanism.expected_squared_errors)))
@@ -83,10 +80,9 @@ def draw_flow_noise(
     levels = np.concatenate([on_branches, on_injections])
     if not levels.any():
         raise AffineDPError("the mechanism has no noise on the flows or injections of this network")
-    if axes is None:
-        own = Figure(figsize=(8.5, 6.5))
-        own.set_layout_engine("constrained")
+    if own is not None:
         axes = own.subplots()
+    assert axes is not None
     scale = ScalarMappable(_scale(levels[levels > 0], limits), COLOURS)
     positions = node_positions(flow.network)
     _draw_branches(axes, flow.network, positions, on_branches, scale)

@@ -21,57 +21,43 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, Matrix, Norm, dense, is_sparse
+from affinedp.arrays import FloatArray, Matrix, Norm, dense, is_sparse, squared
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import Curve
 from affinedp.laws.reach import Reach, simulated_reach, simulated_together, too_rare, with_noise
 from affinedp.laws.sampler.words import Source, system_bytes
-from affinedp.parts import Part
+from affinedp.parts import Part, kind_named
 
 EPS = float(np.finfo(float).eps)
+# Names that designs and readers take, and all that a user may say.
+LawName = Literal["gaussian", "laplace", "knorm", "staircase"]
+LAWS = ("gaussian", "laplace", "knorm", "staircase", "geometric")
 
 
 @dataclass(frozen=True, eq=False)
 class Gauges:
-    """Gauges of several moves: certain bounds, rounding included.
+    """Gauges of several moves: certain bounds, rounding included."""
 
-    Attributes
-    ----------
-    lower, upper : arrays, shape (K,)
-        The bounds.
-    """
-
-    lower: FloatArray
+    lower: FloatArray  # lower, upper: the bounds; shape (K,)
     upper: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
 class Moves:
-    """What is known of the moves in coordinates, beyond the largest gauge.
+    """What is known of the moves in coordinates, beyond the largest gauge."""
 
-    Attributes
-    ----------
-    shifts : array, shape (moves, coordinates), or None
-        |z| of every move, rounded up, where they were listed.
-    steps : mapping
-        Of whole moves: for every m the largest gauge of a move of m primitive lattice steps.
-    on_axes : bool
-        Whether all whole moves are along one axis of independent noise.
-    one_step : bool
-        Whether a longest whole move is a single step along such an axis.
-    largest : Fraction or float or None
-        The largest gauge before it was rounded; the sensitivity if left out.
-    """
-
+    # |z| of every move, rounded up, where they were listed; shape (moves, coordinates)
     shifts: FloatArray | None = None
+    # of whole moves: for every m the largest gauge of a move of m primitive lattice steps
     steps: Mapping[int, float] = field(default_factory=dict)
-    on_axes: bool = False
-    one_step: bool = False
+    on_axes: bool = False  # whether all whole moves are along one axis of independent noise
+    one_step: bool = False  # whether a longest whole move is a single step along such an axis
+    # the largest gauge before it was rounded; the sensitivity if left out
     largest: Fraction | float | None = None
 
 
@@ -121,18 +107,7 @@ class Law(Part):
 
     @classmethod
     def of_root(cls, root: Matrix, rate: float = 1.0, whole: bool = False) -> Law:
-        """Return the law of noise ``root @ η``, or of noise that ``root`` describes.
-
-        Parameters
-        ----------
-        root : matrix, shape (r, p)
-            What makes noise of unit entries; for a law that is bound to its coordinates what
-            describes it.
-        rate : float
-            How fast the density of such a law falls.
-        whole : bool
-            Whether coordinates are whole.
-        """
+        """Return the law of noise ``root @ η``, or of noise that ``root`` describes."""
         return cls()
 
     # -------------------------------------------------------------- what it promises
@@ -143,15 +118,7 @@ class Law(Part):
         return not self.whole
 
     def gauges(self, columns: FloatArray, doubt: FloatArray | None = None) -> Gauges:
-        """Return bounds on how far apart columns are, in the sense of the promise.
-
-        Parameters
-        ----------
-        columns : array, shape (p, K)
-            Moves in coordinates.
-        doubt : array, shape (p, K), optional
-            How far every number may be off.
-        """
+        """Return bounds on how far apart columns are, in the sense of the promise."""
         size = np.abs(columns)
         off = np.zeros_like(size) if doubt is None else doubt
         found = self._norms(size)
@@ -164,47 +131,21 @@ class Law(Part):
         return np.asarray(self.rate * np.linalg.norm(columns, ord=self.norm, axis=0))
 
     def gauge(self, move: Sequence[Fraction]) -> Fraction:
-        """Return the gauge of one move exactly; refused where it is not rational.
-
-        Parameters
-        ----------
-        move : sequence of Fraction
-            In coordinates.
-        """
+        """Return the gauge of one move exactly; refused where it is not rational."""
         if self.norm != 1:
             raise AffineDPError(f"the gauge of {self.words} noise is no rational number")
         return Fraction(self.rate) * sum(map(abs, move), Fraction(0))
 
     def box(self, p: int) -> float:
-        """Return the largest gauge of a difference of at most 1 in each of p coordinates.
-
-        Parameters
-        ----------
-        p : int
-            How many.
-        """
+        """Return the largest gauge of a difference of at most 1 in each of p coordinates."""
         return float(self.gauges(np.ones((p, 1))).upper[0])
 
     def curve(self, sensitivity: float, moves: Moves = NOTHING_KNOWN) -> Curve:
-        """Return what δ holds at each ε.
-
-        Parameters
-        ----------
-        sensitivity : float
-            The largest gauge of a move, rounded up.
-        moves : Moves, optional
-            What else is known of the moves.
-        """
+        """Return what δ holds at each ε."""
         raise NotImplementedError(f"{type(self).__qualname__} must say `curve`")
 
     def limit(self, epsilon: float, delta: float = 0.0) -> float:
-        """Return a sensitivity that keeps (ε, δ): the largest, rounded down.
-
-        Parameters
-        ----------
-        epsilon, delta : float
-            The promise.
-        """
+        """Return a sensitivity that keeps (ε, δ): the largest, rounded down."""
         if self.curve(EPS).epsilon(delta) == math.inf:
             raise AffineDPError(f"{self.words} noise keeps no promise with delta = {delta:g}")
 
@@ -223,55 +164,30 @@ class Law(Part):
 
     # -------------------------------------------------------------- how large it is
 
-    def variances(self, rows: Matrix) -> FloatArray:
-        """Return the variances of ``rows @ η``.
+    def each_variance(self, p: int) -> FloatArray:
+        """Return the variances of p entries, where they are independent."""
+        return np.full(p, self.variance)
 
-        Parameters
-        ----------
-        rows : matrix, shape (m, p)
-            Coefficients, dense or sparse.
-        """
-        squares = rows.multiply(rows) if is_sparse(rows) else rows * rows
-        return np.asarray(self.variance * np.asarray(squares.sum(axis=1)).ravel())
+    def variances(self, rows: Matrix) -> FloatArray:
+        """Return the variances of ``rows @ η``."""
+        return np.asarray(squared(rows) @ self.each_variance(rows.shape[1])).ravel()
 
     def covariance(self, rows: Matrix) -> FloatArray:
-        """Return the covariance of ``rows @ η``.
-
-        Parameters
-        ----------
-        rows : matrix, shape (m, p)
-            Coefficients, dense or sparse.
-        """
-        return np.asarray(self.variance * dense(rows @ rows.T))
+        """Return the covariance of ``rows @ η``."""
+        each = self.each_variance(rows.shape[1])
+        weighted = rows.multiply(each) if is_sparse(rows) else rows * each
+        return dense(weighted @ rows.T)
 
     def spread(self, rows: Matrix) -> Matrix:
-        """Return the noise matrix of ``rows @ η``; for a body, points of it, at a rate of 1.
-
-        Parameters
-        ----------
-        rows : matrix, shape (m, p)
-            Coefficients, dense or sparse.
-        """
+        """Return the noise matrix of ``rows @ η``; for a body, points of it, at a rate of 1."""
         return rows
 
     def at_rate(self, rate: float) -> Law:
-        """Return the same law with a density that falls so fast.
-
-        Parameters
-        ----------
-        rate : float
-            Positive.
-        """
+        """Return the same law with a density that falls so fast."""
         raise AffineDPError(f"{self.words} noise has no rate: scale the strategy")
 
     def beside(self, others: Sequence[Law]) -> Law:
-        """Return the law of independent noise of this law and others like it.
-
-        Parameters
-        ----------
-        others : sequence of Law
-            Of the same kind.
-        """
+        """Return the law of independent noise of this law and others like it."""
         if self.size is not None or any(other.key != self.key for other in others):
             raise AffineDPError(
                 f"{self.words} noise of several scales does not stand side by side: release the "
@@ -287,38 +203,18 @@ class Law(Part):
     free: Any = slice(None)
 
     def depths(self, points: FloatArray) -> FloatArray:
-        """Return how far the logarithm of the density has fallen at columns.
-
-        Parameters
-        ----------
-        points : array, shape (p, K)
-            One per column.
-        """
+        """Return how far the logarithm of the density has fallen at columns."""
         raise NotImplementedError(f"{type(self).__qualname__} must say `depths` to be attacked")
 
     # -------------------------------------------------------------- how far it reaches
 
     def reach(self, rows: Matrix, outside: float) -> Reach:
-        """Return t with P(|row @ η| > t) ≤ outside for every row, never too small, and how.
-
-        Parameters
-        ----------
-        rows : matrix, shape (m, p)
-            Coefficients of the free coordinates.
-        outside : float
-            In (0, 1).
-        """
+        """Return t with P(|row @ η| > t) ≤ outside for every row, never too small, and how."""
         known = self.known_reach(rows, outside)
         return simulated_reach(self, rows, outside) if known is None else known
 
     def reach_together(self, rows: Matrix, outside: float) -> Reach:
-        """Return the same for all rows at once: t with P(some |row @ η| > t) ≤ outside.
-
-        Parameters
-        ----------
-        rows, outside
-            As for :meth:`reach`.
-        """
+        """Return the same for all rows at once: t with P(some |row @ η| > t) ≤ outside."""
         noisy = int(with_noise(rows).sum())
         if noisy == 0:
             return np.zeros(rows.shape[0]), "no noise"
@@ -342,53 +238,21 @@ class Law(Part):
         return None
 
     def reach_by_variance(self, variances: FloatArray, outside: float) -> FloatArray:
-        """Return the reach of numbers of which only variances are known, never too small.
-
-        Parameters
-        ----------
-        variances : array
-            Of sums of the noise.
-        outside : float
-            In (0, 1).
-        """
+        """Return the reach of numbers of which only variances are known, never too small."""
         return np.asarray(np.sqrt(variances / outside))  # Chebyshev's inequality
 
     def each(self, outside: float, count: int) -> float:
-        """Return what each of so many numbers may miss if all are to hold at once.
-
-        Parameters
-        ----------
-        outside : float
-            What all may miss together.
-        count : int
-            How many; below 1 counts as 1.
-        """
+        """Return what each of so many numbers may miss if all are to hold at once."""
         return outside / max(count, 1)
 
     # -------------------------------------------------------------- how it is drawn
 
     def sample(self, generator: np.random.Generator, size: int, p: int) -> FloatArray:
-        """Draw η for simulation, shape (size, p); never publish with it.
-
-        Parameters
-        ----------
-        generator : Generator
-            NumPy's.
-        size : int
-            How many.
-        p : int
-            Coordinates.
-        """
+        """Draw η for simulation, shape (size, p); never publish with it."""
         raise NotImplementedError(f"{type(self).__qualname__} must say `sample`")
 
     def sampler(self, unit: int | Fraction = 1) -> Sampler:
-        """Return what draws integers of the law with so many steps to its unit, exactly.
-
-        Parameters
-        ----------
-        unit : int or Fraction
-            Steps of the grid in one unit of the noise.
-        """
+        """Return what draws integers of the law with so many steps to its unit, exactly."""
         raise AffineDPError(
             f"{self.words} noise has no exact sampler: simulate with it, do not release"
         )
@@ -396,21 +260,25 @@ class Law(Part):
     def draw(
         self, shape: tuple[int, int], unit: int | Fraction = 1, source: Source = system_bytes
     ) -> NDArray[Any]:
-        """Draw integers exactly, shape (p, rows); who draws often keeps :meth:`sampler`.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            Coordinates and rows.
-        unit : int or Fraction
-            Steps of the grid in one unit of the noise.
-        source : callable
-            Gives random bytes: the operating system's, or those of a
-            :class:`~affinedp.laws.sampler.words.Key`.
-        """
+        """Draw integers exactly, shape (p, rows); who draws often keeps :meth:`sampler`."""
         return self.sampler(unit).draw(shape, source)
 
 
 def _overridden(cls: type[Law]) -> set[str]:
     """Names that a class or a class above it says anew."""
     return {name for above in cls.__mro__[: cls.__mro__.index(Law)] for name in vars(above)}
+
+
+def law_named(name: Any) -> type[Law]:
+    """Return the law that a user calls so, or refuse the name.
+
+    Examples
+    --------
+    >>> law_named("gaussian").norm, law_named("staircase").words
+    (2, 'staircase')
+    """
+    found = kind_named(name) if isinstance(name, str) else None
+    if found is None or not issubclass(found, Law):
+        known = ", ".join(repr(law) for law in LAWS)
+        raise AffineDPError(f"law must be one of {known}, not {name!r}")
+    return found

@@ -17,17 +17,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, squared
 from affinedp.errors import AffineDPError
 from affinedp.laws import one_sum
 from affinedp.laws.base import EPS, Gauges
-from affinedp.laws.cones import MOST_LISTED, LatticeCones
 from affinedp.laws.laplace import geometric_sample, geometric_variance
-from affinedp.laws.polytope import Polytope, polytope_of
-from affinedp.laws.sampler.axes import AxesNoise
+from affinedp.laws.polytope import MOST_LISTED, LatticeCones, Polytope, polytope_of
 from affinedp.laws.sampler.cone import ConeNoise
+from affinedp.laws.sampler.independent import AxesNoise, StairsNoise
 from affinedp.laws.sampler.one_sum import OneSumNoise
-from affinedp.laws.sampler.stairs import StairsNoise
 from affinedp.laws.sampler.words import Source, system_bytes
 
 # Entries of a public sum whose cones are listed: C(2n − 2, n − 1) of them.
@@ -44,24 +42,12 @@ BATCH_NUMBERS = 128
 
 @dataclass(frozen=True, eq=False)
 class HullPart:
-    """Noise e^(−rate ‖z‖_K) with K a polytope.
+    """Noise e^(−rate ‖z‖_K) with K a polytope."""
 
-    Attributes
-    ----------
-    rows : array of int
-        Its coordinates.
-    body : Polytope
-        K.
-    rate : float
-        The rate.
-    whole : bool
-        Whether z is drawn from the lattice of whole coordinates, or from R^r.
-    """
-
-    rows: IntArray
-    body: Polytope
+    rows: IntArray  # its coordinates
+    body: Polytope  # K
     rate: float
-    whole: bool
+    whole: bool  # whether z is drawn from the lattice of whole coordinates, or from R^r
 
     @cached_property
     def cones(self) -> LatticeCones:
@@ -131,27 +117,13 @@ class HullPart:
 
 @dataclass(frozen=True, eq=False)
 class SumPart:
-    """Noise under one public sum, of any number of entries.
+    """Noise under one public sum, of any number of entries."""
 
-    Attributes
-    ----------
-    rows : array of int
-        Its coordinates: one per entry, bound by ``signs · z = 0``.
-    signs : array
-        ±1.
-    width : Fraction
-        How far one entry moves between the vertices of K.
-    rate : float
-        The rate.
-    whole : bool
-        Whether z is whole.
-    """
-
-    rows: IntArray
-    signs: FloatArray
-    width: Fraction
+    rows: IntArray  # its coordinates: one per entry, bound by ``signs · z = 0``
+    signs: FloatArray  # ±1
+    width: Fraction  # how far one entry moves between the vertices of K
     rate: float
-    whole: bool
+    whole: bool  # whether z is whole
 
     @cached_property
     def variance(self) -> float:
@@ -168,9 +140,8 @@ class SumPart:
 
     def variances(self, rows: Matrix) -> FloatArray:
         """Return the variances of ``rows @ z``."""
-        squares = rows.multiply(rows) if is_sparse(rows) else rows * rows
         along = np.asarray(rows @ self.signs).ravel()
-        total = np.asarray(squares.sum(axis=1)).ravel()
+        total = np.asarray(squared(rows).sum(axis=1)).ravel()
         return np.asarray(self.variance * (total - along**2 / len(self.rows)))
 
     def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
@@ -225,24 +196,12 @@ class SumPart:
 
 @dataclass(frozen=True, eq=False)
 class AxesPart:
-    """Independent noise e^(−rate |z_i| / width_i): K is a cross-polytope, in any dimension.
+    """Independent noise e^(−rate |z_i| / width_i): K is a cross-polytope, in any dimension."""
 
-    Attributes
-    ----------
-    rows : array of int
-        Its coordinates.
-    ends : tuple of Fraction
-        Where the body ends on every axis.
-    rate : float
-        The rate.
-    whole : bool
-        Whether z is whole: geometric noise on every coordinate, or Laplace noise.
-    """
-
-    rows: IntArray
-    ends: tuple[Fraction, ...]
+    rows: IntArray  # its coordinates
+    ends: tuple[Fraction, ...]  # where the body ends on every axis
     rate: float
-    whole: bool
+    whole: bool  # whether z is whole: geometric noise on every coordinate, or Laplace noise
 
     @cached_property
     def widths(self) -> FloatArray:
@@ -269,8 +228,7 @@ class AxesPart:
 
     def variances(self, rows: Matrix) -> FloatArray:
         """Return the variances of ``rows @ z``."""
-        squares = rows.multiply(rows) if is_sparse(rows) else rows * rows
-        return np.asarray(squares @ self.variance_of_each).ravel()
+        return np.asarray(squared(rows) @ self.variance_of_each).ravel()
 
     def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
         """Return bounds on ‖v‖_K for the columns v; ``doubt`` is what they may be off."""
@@ -318,21 +276,11 @@ def _weighted(shares: FloatArray, moves: FloatArray, doubt: FloatArray) -> Gauge
 
 @dataclass(frozen=True, eq=False)
 class PartNoise:
-    """What draws the noise of one part on whole coordinates.
+    """What draws the noise of one part on whole coordinates."""
 
-    Attributes
-    ----------
-    rows : array of int
-        Its coordinates.
-    sampler : ConeNoise, OneSumNoise, AxesNoise or StairsNoise
-        Draws vectors as rows.
-    signs : array of int or None
-        Under a public sum, the signs of the entries.
-    """
-
-    rows: IntArray
-    sampler: ConeNoise | OneSumNoise | AxesNoise | StairsNoise
-    signs: IntArray | None = None
+    rows: IntArray  # its coordinates
+    sampler: ConeNoise | OneSumNoise | AxesNoise | StairsNoise  # draws vectors as rows
+    signs: IntArray | None = None  # under a public sum, the signs of the entries
 
     def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
         """Return noise, shape (coordinates, count), from a batch of at least a few draws."""
@@ -359,15 +307,9 @@ class PartsNoise:
 
 @dataclass(frozen=True, eq=False)
 class Bodies:
-    """Independent parts on their coordinates: the gauge of their joint hull is the sum of theirs.
+    """Independent parts on their coordinates; the gauge of their joint hull is the sum of all."""
 
-    Attributes
-    ----------
-    parts : tuple of parts
-        Each coordinate belongs to one of them.
-    """
-
-    parts: tuple[BodyPart, ...]
+    parts: tuple[BodyPart, ...]  # each coordinate belongs to one of them
 
     @property
     def sums(self) -> tuple[SumPart, ...]:

@@ -16,8 +16,17 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon
-from affinedp.laws.loss_sums import MOST_VALUES, MOST_WITH_OTHERS, LossSum, loss_sum
-from affinedp.laws.pure_curves import ThreeAtoms, is_pure, loss_distribution, pair_of
+from affinedp.laws.pure_curves import (
+    MOST_VALUES,
+    MOST_WITH_OTHERS,
+    LossSum,
+    ThreeAtoms,
+    bisected,
+    is_pure,
+    loss_distribution,
+    loss_sum,
+    pair_of,
+)
 
 EPS = float(np.finfo(float).eps)
 # More noise coordinates than this are merged: the exact sum has 2^r terms.
@@ -87,16 +96,10 @@ class LaplaceCurve:
     (:func:`laplace_delta`).  The worst direction changes with ε, so the maximum is taken for
     each ε.  Without a list of shifts a one-dimensional Laplace mechanism with the largest
     ``Σ|a_i|`` is used, which dominates them all.
-
-    Attributes
-    ----------
-    sensitivity : float
-        The largest ``Σ|a_i|``: the promise at δ = 0.
-    shifts : array, shape (directions, coordinates), or None
-        ``|a|`` for every neighbour direction, where they were listed.
     """
 
-    sensitivity: float
+    sensitivity: float  # the largest ``Σ|a_i|``: the promise at δ = 0
+    # ``|a|`` for every neighbour direction, where they were listed; shape (directions, coordinates)
     shifts: FloatArray | None = field(default=None, repr=False)
 
     @property
@@ -123,7 +126,7 @@ class LaplaceCurve:
         """Return the least ε at this δ, by bisection on the curve."""
         if delta == 0.0 or self.sensitivity == 0.0 or math.isinf(self.sensitivity):
             return self.sensitivity
-        return _bisect(self, delta, self.sensitivity)
+        return bisected(self, delta, self.sensitivity)
 
     def renyi(self, alpha: float) -> float:
         """Return the largest sum of one-dimensional divergences, or its bound."""
@@ -170,7 +173,7 @@ class ComposedCurve:
             pure = math.fsum(s for law, s in self.parts if is_pure(law)) * (1 + 4 * EPS)
             # of these the atoms take away their ε at most
             beyond = 0.0 if others is None else others.epsilon(delta)
-            return _bisect(self, delta, min(simple, (pure + beyond) * (1 + 4 * EPS)))
+            return bisected(self, delta, min(simple, (pure + beyond) * (1 + 4 * EPS)))
         return min(simple, float(self._distribution.get_epsilon_for_delta(delta)))
 
     def renyi(self, alpha: float) -> float:
@@ -381,17 +384,3 @@ def _scalar_law(law: str) -> str:
     if law not in ("gaussian", "laplace"):
         raise AffineDPError(f"no privacy loss is known by the name {law!r}")
     return law
-
-
-def _bisect(curve: Curve, delta: float, high: float) -> float:
-    """The least ε with curve.delta(ε) ≤ δ, from above: the returned ε always holds."""
-    low = 0.0
-    if curve.delta(0.0) <= delta:
-        return 0.0
-    while high - low > 1e-13 * high:
-        middle = (low + high) / 2
-        if curve.delta(middle) <= delta:
-            high = middle
-        else:
-            low = middle
-    return high

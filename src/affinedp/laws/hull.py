@@ -34,20 +34,11 @@ class TooLargeBodyError(AffineDPError):
 
 @dataclass(frozen=True, eq=False)
 class Facets:
-    """The boundary of hull(± points) in simplices.
+    """The boundary of hull(± points) in simplices."""
 
-    Attributes
-    ----------
-    points : list of vectors of int
-        Vertices of the polytope, both of each pair.
-    simplices : list of tuples of int
-        Places of the r vertices of every simplex.
-    planes : list of (normal, offset)
-        ``normal · z = offset > 0`` on the simplex, and at most that on the polytope; primitive.
-    """
-
-    points: list[Vector]
-    simplices: list[tuple[int, ...]]
+    points: list[Vector]  # vertices of the polytope, both of each pair
+    simplices: list[tuple[int, ...]]  # places of the r vertices of every simplex
+    # ``normal · z = offset > 0`` on the simplex, and at most that on the polytope; primitive
     planes: list[tuple[Vector, int]]
 
 
@@ -108,13 +99,7 @@ def _outside_first(points: list[Vector]) -> list[Vector]:
 
 
 def farthest(points: FloatArray) -> set[int]:
-    """Return the places of points that lie farthest in some direction, and of some that span.
-
-    Parameters
-    ----------
-    points : array, shape (K, r)
-        One per row.
-    """
+    """Return the places of points that lie farthest in some direction, and of some that span."""
     from scipy.linalg import qr
 
     size = np.abs(points).max(axis=0)
@@ -154,15 +139,7 @@ def _build(points: list[Vector], limit: int) -> Facets:
 
 
 class _Surface:
-    """Simplices with their planes and neighbours: whole numbers of 64 bits, longer ones if needed.
-
-    Parameters
-    ----------
-    axes : list of vectors
-        As many independent points as dimensions: the body begins as hull(± axes).
-    limit : int
-        Simplices at most.
-    """
+    """Simplices with their planes and neighbours: integers of 64 bits, longer if needed."""
 
     def __init__(self, axes: list[Vector], limit: int) -> None:
         size = len(axes)

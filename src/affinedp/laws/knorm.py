@@ -33,18 +33,36 @@ from affinedp.laws.reach_sums import Steps, independent_reach
 from affinedp.parts import frozen
 
 
-@dataclass(frozen=True, eq=False)
-class KNorm(Law):
-    """Density ∝ e^(−rate ‖z‖_K), on R^r or on whole coordinates.
+class BodyLaw(Law):
+    """Laws whose density falls with the gauge of a body: what a move costs is rate × its gauge."""
 
-    Attributes
-    ----------
-    points : matrix, shape (r, p)
-        Points of K as columns, up to sign; see the module.
-    rate : float
-        How fast the density falls.
-    whole : bool
-        Whether z has whole coordinates.
+    bodies: Any  # its independent parts
+
+    def gauges(self, columns: FloatArray, doubt: FloatArray | None = None) -> Gauges:
+        """Return bounds on rate × the gauge."""
+        found = self.bodies.gauges(columns, doubt)
+        return Gauges(
+            found.lower * self.rate * (1 - 2 * EPS), found.upper * self.rate * (1 + 2 * EPS)
+        )
+
+    def gauge(self, move: Sequence[Fraction]) -> Fraction:
+        """Return rate × the gauge exactly."""
+        exact: Fraction = Fraction(self.rate) * self.bodies.gauge(move)
+        return exact
+
+    def box(self, p: int) -> float:
+        """Return the largest gauge of one step in every coordinate, rounded up."""
+        exact = Fraction(self.rate) * self.bodies.box([Fraction(1)] * p)
+        return math.nextafter(float(exact), math.inf)
+
+    def limit(self, epsilon: float, delta: float = 0.0) -> float:
+        """Return ε at δ = 0."""
+        return float(epsilon) if delta == 0.0 else super().limit(epsilon, delta)
+
+
+@dataclass(frozen=True, eq=False)
+class KNorm(BodyLaw):
+    """Density ∝ e^(−rate ‖z‖_K), on R^r or on whole coordinates.
 
     Examples
     --------
@@ -57,9 +75,10 @@ class KNorm(Law):
     words = "K-norm"
     theorem = "the triangle inequality of the gauge, with equality on the cones over its facets"
     variance = 2.0  # in one dimension it is Laplace noise
+    # points of K as columns, up to sign; see the module; shape (r, p)
     points: Any = field(repr=False)
-    rate: float = 1.0
-    whole: bool = False
+    rate: float = 1.0  # how fast the density falls
+    whole: bool = False  # whether z has whole coordinates
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "points", frozen(self.points))
@@ -131,22 +150,6 @@ class KNorm(Law):
 
     # -------------------------------------------------------------- what it promises
 
-    def gauges(self, columns: FloatArray, doubt: FloatArray | None = None) -> Gauges:
-        """Return bounds on rate × ‖v‖_K."""
-        found = self.bodies.gauges(columns, doubt)
-        return Gauges(
-            found.lower * self.rate * (1 - 2 * EPS), found.upper * self.rate * (1 + 2 * EPS)
-        )
-
-    def gauge(self, move: Sequence[Fraction]) -> Fraction:
-        """Return rate × ‖v‖_K exactly."""
-        return Fraction(self.rate) * self.bodies.gauge(move)
-
-    def box(self, p: int) -> float:
-        """Return the largest gauge of one step in every coordinate, rounded up."""
-        exact = Fraction(self.rate) * self.bodies.box([Fraction(1)] * p)
-        return math.nextafter(float(exact), math.inf)
-
     def curve(self, sensitivity: float, moves: Moves = NOTHING_KNOWN) -> Curve:
         """Return the curve below ε: on R^r one Laplace pair, on a lattice one for every move."""
         if not self.whole:
@@ -162,10 +165,6 @@ class KNorm(Law):
         if moves.one_step:  # nothing purely ε-private is above it
             return ThreeAtoms(sensitivity, exact=True)
         return LatticeCurve(sensitivity, tuple(sorted(moves.steps.items())), exact=moves.on_axes)
-
-    def limit(self, epsilon: float, delta: float = 0.0) -> float:
-        """Return ε at δ = 0."""
-        return float(epsilon) if delta == 0.0 else super().limit(epsilon, delta)
 
     # -------------------------------------------------------------- how large it is
 
@@ -255,24 +254,24 @@ class KNorm(Law):
 
     def known_reach(self, rows: Matrix, outside: float) -> Reach | None:
         """Return half widths from the law of independent coordinates, or cone by cone."""
-        found = independent_reach(self._coordinates, rows, outside)
+        found = self._independent(rows, outside)
         return body_reach(self.bodies, self.free, rows, outside) if found is None else found
 
     def known_together(self, rows: Matrix, outside: float, noisy: int) -> Reach | None:
         """Return half widths for numbers that share no noise."""
-        return independent_reach(self._coordinates, rows, each_of(outside, noisy), apart=True)
+        return self._independent(rows, each_of(outside, noisy), apart=True)
 
-    @cached_property
-    def _coordinates(self) -> dict[int, Steps | float] | None:
-        """The laws of independent coordinates: stairs of one, or scales of Laplace noise."""
-        laws: dict[int, Steps | float] = {}
+    def _independent(self, rows: Matrix, outside: float, apart: bool = False) -> Reach | None:
+        """Half widths where all coordinates are independent: stairs of one, or Laplace noise."""
+        if not all(isinstance(part, AxesPart) for part in self.parts):
+            return None
+        widths = np.zeros(self.size)
         for part in self.parts:
-            if not isinstance(part, AxesPart):
-                return None
-            for row, width in zip(part.rows.tolist(), part.widths.tolist()):
-                rate = self.rate / width
-                laws[row] = Steps(1.0, 1.0, rate, True) if self.whole else width / self.rate
-        return laws
+            widths[part.rows] = 1 / part.steepest
+        if not self.whole:
+            return independent_reach(widths / self.rate, rows, outside, apart)
+        laws = {i: Steps(1.0, 1.0, self.rate / w, True) for i, w in enumerate(widths.tolist())}
+        return independent_reach(laws, rows, outside, apart)
 
     def depths(self, points: FloatArray) -> FloatArray:
         """Return rate × ‖z‖_K, in floating point."""

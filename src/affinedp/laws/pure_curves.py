@@ -9,11 +9,14 @@ docs/explanation/knorm.md has the proofs.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
+from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import MissingExtraError
 
 EPS = float(np.finfo(float).eps)
@@ -28,15 +31,6 @@ THREE_ATOMS = "three atoms "
 class ThreeAtoms:
     """The pair with losses ε, 0 and −ε.
 
-    Attributes
-    ----------
-    sensitivity : float
-        ε.
-    top : float or None
-        a; None for the largest possible, randomised response.
-    exact : bool
-        Whether the curve is attained.
-
     Examples
     --------
     >>> pair = ThreeAtoms(1.0)
@@ -44,9 +38,9 @@ class ThreeAtoms:
     (0.462117, 1.0, [('randomised response', 1.0)])
     """
 
-    sensitivity: float
-    top: float | None = None
-    exact: bool = False
+    sensitivity: float  # ε
+    top: float | None = None  # a; None for the largest possible, randomised response
+    exact: bool = False  # whether the curve is attained
 
     @property
     def probability(self) -> float:
@@ -175,19 +169,26 @@ def loss_distribution(pair: ThreeAtoms) -> Any:
     return pld.from_two_probability_mass_functions(lower, upper, pessimistic_estimate=True)
 
 
+def bisected(curve: Any, delta: float, high: float) -> float:
+    """The least ε with curve.delta(ε) ≤ δ, from above: the returned ε always holds."""
+    low = 0.0
+    if curve.delta(0.0) <= delta:
+        return 0.0
+    while high - low > 1e-13 * high:
+        middle = (low + high) / 2
+        if curve.delta(middle) <= delta:
+            high = middle
+        else:
+            low = middle
+    return high
+
+
 @dataclass(frozen=True)
 class LatticeCurve:
-    """K-norm noise on a lattice: for a move of m lattice steps, discrete Laplace of shift m.
+    """K-norm noise on a lattice: for a move of m lattice steps, discrete Laplace of shift m."""
 
-    Attributes
-    ----------
-    sensitivity : float
-        ε at δ = 0, which is exact.
-    moves : tuple of (int, float)
-        For every m the largest ε of a move of m primitive lattice steps.
-    """
-
-    sensitivity: float
+    sensitivity: float  # ε at δ = 0, which is exact
+    # for every m the largest ε of a move of m primitive lattice steps
     moves: tuple[tuple[int, float], ...] = field(default=(), repr=False)
     exact: bool = False
 
@@ -202,13 +203,7 @@ class LatticeCurve:
         """Return the least ε at this δ, by bisection on the curve."""
         if delta == 0.0 or self.sensitivity == 0.0:
             return self.sensitivity
-        low, high = 0.0, self.sensitivity
-        if self.delta(0.0) <= delta:
-            return 0.0
-        while high - low > 1e-13 * high:
-            middle = (low + high) / 2
-            low, high = (low, middle) if self.delta(middle) <= delta else (middle, high)
-        return high
+        return bisected(self, delta, self.sensitivity)
 
     def renyi(self, alpha: float) -> float:
         """Return that of randomised response."""
@@ -241,3 +236,102 @@ def lattice_delta(total: float, steps: int, epsilon: float) -> float:
     second = np.exp(epsilon - rate * (near - 1))
     best = float((1 - (first + second) / (1 + math.exp(rate))).max())
     return min(1.0, max(0.0, best) * (1 + 4 * EPS) + 16 * EPS * (1 + total))
+
+
+# ---------------------------------------------------------------------- sums of losses
+
+
+# Losses are multiples of about the largest one times 2^-GRID_BITS, so that equal ones meet.
+GRID_BITS = 40
+# Sums of so many values are added up, and so many of one kind.
+MOST_VALUES = 1 << 20
+MOST_ALIKE = 3000
+# With another release there is more to compute for each value.
+MOST_WITH_OTHERS = 1 << 16
+# Relative, for sums by pairs of up to 2^20 terms of a few roundings each; and what underflows.
+ROUNDING = 1e-12
+LOST = 1e-290
+
+# δ of a further release at ε ≥ 0, for an array.
+Others = Callable[[FloatArray], FloatArray]
+
+
+@dataclass(frozen=True, eq=False)
+class LossSum:
+    """The law of a sum of losses, from above."""
+
+    values: FloatArray  # the losses, none below the true one
+    weights: FloatArray  # their probabilities, none below the true one
+
+    def delta(self, epsilon: float, others: Others | None = None) -> float:
+        """Return δ at ε, never below the true one.
+
+        Examples
+        --------
+        >>> from affinedp.laws.calibration import gaussian_delta
+        >>> ten = loss_sum({ThreeAtoms(0.5): 10})
+        >>> round(ten.delta(3.0), 4), round(ten.delta(3.0, lambda e: gaussian_delta(e, 0.2)), 4)
+        (0.041, 0.0525)
+        """
+        if others is None:
+            kept = self.values > epsilon
+            terms = self.weights[kept] * -np.expm1(epsilon - self.values[kept])
+        else:
+            left = epsilon - self.values
+            curve = others(np.abs(left))
+            with np.errstate(under="ignore"):
+                below = -np.expm1(np.minimum(left, 0.0)) + np.exp(np.minimum(left, 0.0)) * curve
+            terms = self.weights * below  # at ε − l ≥ 0 this is the curve
+        return min(1.0, float(terms.sum()) * (1 + ROUNDING) + LOST)
+
+
+def loss_sum(pairs: Mapping[ThreeAtoms, int], most: int = MOST_VALUES) -> LossSum | None:
+    """Return the law of the sum of all losses, or None where it has too many values."""
+    if not pairs or max(pairs.values()) > MOST_ALIKE:
+        return None
+    total = sum((Fraction(pair.sensitivity) * count for pair, count in pairs.items()), Fraction(0))
+    if not 0 < total < 10**9:
+        return None
+    unit = Fraction(2) ** (math.frexp(float(total))[1] - GRID_BITS)
+    places: IntArray = np.zeros(1, dtype=np.int64)
+    weights: FloatArray = np.ones(1)
+    # the kinds with few values first, while sums may still meet
+    for pair, count in sorted(pairs.items(), key=lambda item: item[1]):
+        step = Fraction(pair.sensitivity) / unit
+        own = np.array([math.ceil(j * step) for j in range(-count, count + 1)], dtype=np.int64)
+        if len(places) * len(own) > 4 * most:
+            return None
+        sums = (places[:, None] + own).ravel()
+        products = np.outer(weights, _power(_atoms(pair), count)).ravel()
+        places, where, times = np.unique(sums, return_inverse=True, return_counts=True)
+        rounding = 1 + (int(times.max()) + 4) * EPS
+        weights = np.asarray(np.bincount(where.ravel(), products) * rounding, dtype=float)
+        if len(places) > most:
+            return None
+    return LossSum(np.asarray(places * float(unit), dtype=float), weights)
+
+
+def _atoms(pair: ThreeAtoms) -> FloatArray:
+    """Probabilities of −ε, 0 and ε, from above."""
+    top = pair.probability
+    low = top * math.exp(-pair.sensitivity) * (1 + 8 * EPS)
+    middle = 0.0 if pair.top is None else max(0.0, 1 - top - low) + 8 * EPS
+    return np.array([low, middle, top])
+
+
+def _power(atoms: FloatArray, count: int) -> FloatArray:
+    """The law of the sum of ``count`` losses, from above: convolutions of what is not negative."""
+    found, power, left = np.ones(1), atoms, count
+    while True:
+        if left % 2:
+            found = _convolved(found, power)
+        left //= 2
+        if not left:
+            return found
+        power = _convolved(power, power)
+
+
+def _convolved(first: FloatArray, second: FloatArray) -> FloatArray:
+    # an entry is a sum of so many products, each rounded once
+    terms = min(len(first), len(second))
+    return np.asarray(np.convolve(first, second) * (1 + (terms + 4) * EPS))

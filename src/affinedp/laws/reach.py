@@ -82,6 +82,8 @@ def each_of(outside: float, count: int) -> float:
     >>> round(each_of(1e-15, 4) / 1e-16, 9)
     2.5
     """
+    if outside >= 1:  # of levels so small that 1 − level is 1
+        return 1.0
     return -math.expm1(math.log1p(-outside) / max(count, 1))
 
 

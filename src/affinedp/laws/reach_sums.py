@@ -1,55 +1,146 @@
-"""How far sums of independent numbers reach: Laplace noise and stairs.
+"""How far sums of independent numbers reach, never too short.
 
-Sums of Laplace noise come from their characteristic function.  Geometric noise on whole numbers is
-a staircase with steps of one; the law of a sum on a common lattice is the product of Fourier
-transforms.  All that is cut off or rounded on the way is counted against the probability, so that
-no reach is too short.
+Chernoff's bound asks for exponential moments; all else comes from characteristic functions, with
+all that is left out or rounded counted against the probability.  That of Laplace numbers decays by
+itself, so that a series says what is covered.  Whole numbers in whole proportions have a law on a
+lattice, which one discrete Fourier transform makes.  Other sums are smoothed by a little noise.
 """
 
 from __future__ import annotations
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix
-from affinedp.laws.reach import END, Reach, norms
-from affinedp.laws.stairs import real_variance, whole_variance
+from affinedp.arrays import FloatArray, IntArray, Matrix
+from affinedp.laws.reach import END, Reach
 
-# Terms of the Fourier series; what is left out is bounded and counted against the coverage.
-TERMS = 4096
-# Numbers in one table of the series' factors.
-MOST_SERIES = 2e7
-SERIES_TAIL = 1e-12
-# Laplace scales are put on a grid, so that outputs with the same mixture need one computation.
-GRID = 1e9
-# Sums of independent noise that are computed for one question.
-MOST_LAWS = 300
-# Scales of a sum that are told apart.
-MOST_SCALES = 400
+EPS = float(np.finfo(float).eps)
 # Slopes for Chernoff's bound, as shares of the steepest: steep ones for few terms, flat for many.
 SLOPES = np.concatenate([np.geomspace(1e-6, 1e-3, 200), np.linspace(0.001, 0.999, 999)])
+# What may wrap around in a series, its terms for Laplace numbers, and numbers in one table.
+SERIES_TAIL = 1e-12
+TERMS = 4096
+MOST_SERIES = 2e7
+# The smoothing number is so many times smaller than the reach, as there is room in a table of this
+# size; it damps the series up to LAST.  P(W > −4κ) is at least NORMAL_4.
+SMOOTH = (400.0, 5000.0)
+ROOM = 2e5
+LAST = 8.5
+NORMAL_4 = 0.99996
+# Laplace scales are put on a grid, so that outputs with the same mixture need one computation.
+GRID = 1e9
+# Scales of a sum that are told apart.
+MOST_SCALES = 400
+# Sums of independent noise that are computed for one question.
+MOST_LAWS = 300
+# What may wrap around on a lattice, numbers in its tables, and how long it may be.
+WHOLE_TAIL = 1e-15
+MOST_WORK = 4e7
+MOST_PLACES = 1 << 21
+# Ratios of coefficients that make a common lattice.
+MOST_DENOMINATOR = 10_000
+# Where a transform says nothing any more, and simulation would need too many releases.
+RARE = 1e-6
 
 
-def laplace_reach(scales: FloatArray, times: FloatArray, outside: float) -> float:
-    """Return the half width for a sum of Laplace noises with these scales, never too small."""
-    if len(scales) == 1 and times[0] == 1:
-        return -math.log(outside) * float(scales[0])
-    safe = chernoff_reach(scales, times, outside)
-    far = chernoff_reach(scales, times, SERIES_TAIL)
-    if len(scales) * float(TERMS) > MOST_SERIES or safe >= far:
+class Numbers(Protocol):
+    """Some independent numbers of a sum, each with a symmetric law."""
+
+    @property
+    def count(self) -> float:
+        """How many there are."""
+
+    @property
+    def steepest(self) -> float:
+        """The exponential moments up to here are finite."""
+
+    def log_moments(self, slopes: FloatArray) -> FloatArray:
+        """Return log E e^(θX) of their sum X, right to 1e-12 of itself and of the count."""
+
+
+def chernoff(numbers: Sequence[Numbers], probability: float) -> float:
+    """Return a t with ``P(|sum| > t) ≤ probability``: Chernoff's bound, best of many slopes."""
+    slopes = SLOPES * min(own.steepest for own in numbers)
+    logs = np.zeros(len(slopes))
+    for own in numbers:
+        moments = own.log_moments(slopes)
+        logs += moments + 1e-12 * (own.count + moments)
+    return float(((logs - math.log(probability / 2)) / slopes).min()) * (1 + 1e-12)
+
+
+def covering(
+    decay: FloatArray, frequency: FloatArray, far: float, missing: float, level: float, safe: float
+) -> float:
+    """Return the least t at which a Fourier series says that ``|sum| ≤ t`` has this probability."""
+    step = math.pi / far
+    kept = step * np.abs(decay) > 1e-18  # the others add up to less than 1e-18 each
+    missing += 1e-18 * len(decay)
+    decay, frequency = decay[kept], frequency[kept]
+
+    def coverage(t: float) -> float:
+        series = float(decay @ np.sin(frequency * t))
+        return t / far + 2 * step / math.pi * series - missing
+
+    if coverage(safe) < level:
         return safe
-    step = math.pi / far  # the series has period 2 far, so what wraps around is beyond far
-    frequency: FloatArray = step * np.arange(1.0, TERMS + 1)
-    decay = np.exp(-(np.log1p(np.outer(frequency, scales) ** 2) @ times)) / frequency
-    missing = _left_out(scales, times, float(frequency[-1])) + SERIES_TAIL
+    low, high = 0.0, safe
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (low, middle) if coverage(middle) >= level else (middle, high)
+    return high
 
-    return covering(decay, frequency, far, missing, 1 - outside, safe)
+
+# ---------------------------------------------------------------------- Laplace numbers
+
+
+@dataclass(frozen=True, eq=False)
+class Laplaces:
+    """Laplace numbers of some scales, so many of each."""
+
+    scales: FloatArray
+    times: FloatArray
+
+    @property
+    def count(self) -> float:
+        """How many there are."""
+        return float(self.times.sum())
+
+    @property
+    def steepest(self) -> float:
+        """The exponential moments up to here are finite."""
+        return 1 / float(self.scales.max())
+
+    def log_moments(self, slopes: FloatArray) -> FloatArray:
+        """Return log E e^(θX)."""
+        return np.asarray(-(np.log1p(-(np.outer(slopes, self.scales) ** 2)) @ self.times))
+
+    def reach(self, outside: float) -> float:
+        """Return the half width of their sum, the largest scale first, never too small."""
+        scales, times = self.scales, self.times
+        if len(scales) == 1 and times[0] == 1:
+            return -math.log(outside) * float(scales[0])
+        safe, far = (chernoff([self], p) for p in (outside, SERIES_TAIL))
+        if len(scales) * float(TERMS) > MOST_SERIES or safe >= far:
+            return safe
+        step = math.pi / far  # the series has period 2 far, so what wraps around is beyond far
+        frequency: FloatArray = step * np.arange(1.0, TERMS + 1)
+        decay = np.exp(-(np.log1p(np.outer(frequency, scales) ** 2) @ times)) / frequency
+        missing = self._left_out(float(frequency[-1])) + SERIES_TAIL
+        return covering(decay, frequency, far, missing, 1 - outside, safe)
+
+    def _left_out(self, last: float) -> float:
+        """What the terms of the series beyond the last frequency add up to at most."""
+        largest = np.repeat(self.scales[:64], np.minimum(self.times[:64], 64).astype(int))[:64]
+        logs = 2 * np.cumsum(np.log(largest * last))
+        bounds = np.exp(-np.maximum(logs, -700)) / (2 * np.arange(1, len(largest) + 1))
+        return 2 / math.pi * float(bounds.min())
 
 
 def laplace_total_reach(scales: FloatArray, times: FloatArray, outside: float) -> float:
@@ -72,47 +163,20 @@ def laplace_total_reach(scales: FloatArray, times: FloatArray, outside: float) -
         given = np.exp(different * math.log1p(5e-4)) * size * (1 + 1e-12)
         count = np.asarray(np.bincount(where, count), dtype=float)
     order = np.argsort(-given)
-    reach = laplace_reach(given[order] / size, count[order], outside)
-    return reach * size * (1 + 1e-12)
+    return Laplaces(given[order] / size, count[order]).reach(outside) * size * (1 + 1e-12)
 
 
-def covering(
-    decay: FloatArray,
-    frequency: FloatArray,
-    far: float,
-    missing: float,
-    level: float,
-    safe: float,
-) -> float:
-    """Return the least t at which a Fourier series says that ``|sum| ≤ t`` has this probability."""
-    step = math.pi / far
+@functools.lru_cache(maxsize=4096)
+def whole_reach(scale: float, terms: int, outside: float) -> float:
+    """Return how far a sum of so many whole Laplace numbers of one scale reaches.
 
-    def coverage(t: float) -> float:
-        series = float(decay @ np.sin(frequency * t))
-        return t / far + 2 * step / math.pi * series - missing
-
-    if coverage(safe) < level:
-        return safe
-    low, high = 0.0, safe
-    while high - low > 1e-9 * high:
-        middle = (low + high) / 2
-        low, high = (low, middle) if coverage(middle) >= level else (middle, high)
-    return high
-
-
-def _left_out(scales: FloatArray, times: FloatArray, last: float) -> float:
-    """What the terms of the series beyond the last frequency add up to at most."""
-    largest = np.repeat(scales[:64], np.minimum(times[:64], 64).astype(int))[:64]
-    logs = 2 * np.cumsum(np.log(largest * last))
-    bounds = np.exp(-np.maximum(logs, -700)) / (2 * np.arange(1, len(largest) + 1))
-    return 2 / math.pi * float(bounds.min())
-
-
-def chernoff_reach(scales: FloatArray, times: FloatArray, probability: float) -> float:
-    """Return a t with ``P(|sum| > t) ≤ probability``: Chernoff's bound, best of many slopes."""
-    theta = SLOPES / float(scales.max())
-    logs = -(np.log1p(-(np.outer(theta, scales) ** 2)) @ times)
-    return float(((logs - math.log(probability / 2)) / theta).min())
+    A Laplace number is the difference of two exponential ones.  Their whole parts are geometric,
+    independent of the rests, and differ by whole Laplace noise.  So a sum L on the line is the
+    whole sum S and independent noise; a window of length 2k + 1 holds 2k + 1 whole numbers
+    wherever it is, and S is symmetric and unimodal: P(|S| ≤ k) ≥ P(|L| ≤ k + ½).
+    """
+    on_the_line = laplace_total_reach(np.array([scale]), np.array([float(terms)]), outside)
+    return float(math.ceil(max(on_the_line - 0.5, 0.0)))
 
 
 def laplace_spread(outside: float) -> float:
@@ -123,58 +187,21 @@ def laplace_spread(outside: float) -> float:
     every u < √2: P ≤ 2 e^{−ut} / (1 − u²/2).
     """
     u = np.sqrt(2) * (1 - np.geomspace(1e-9, 0.999, 4000))
-    chernoff = (math.log(2 / outside) - np.log1p(-(u**2) / 2)) / u
-    return float(min(chernoff.min(), 1 / math.sqrt(outside)))
-
-
-def laplace_rows_reach(rows: FloatArray, outside: float) -> FloatArray:
-    """Return half widths of combinations of Laplace noise, row by row."""
-    known: dict[bytes, float] = {}
-    sizes = norms(rows)
-    found = np.zeros(len(rows))
-    for i, (row, size) in enumerate(zip(np.abs(rows), sizes.tolist())):
-        if size == 0.0:
-            continue
-        # scales on a grid, rounded up, which makes a sum of symmetric unimodal noises reach
-        # farther (Birnbaum 1948)
-        scales = np.sort(np.ceil(row[row > 0] / size * GRID))[::-1] / GRID
-        key = scales.tobytes()
-        if key not in known:
-            known[key] = laplace_reach(scales, np.ones(len(scales)), outside)
-        found[i] = known[key] * size * (1 + 1e-12)
-    return found
+    bounds = (math.log(2 / outside) - np.log1p(-(u**2) / 2)) / u
+    return float(min(bounds.min(), 1 / math.sqrt(outside)))
 
 
 # ---------------------------------------------------------------------- stairs
 
-EPS = float(np.finfo(float).eps)
-# What is cut off a law, and what may wrap around.
-TAIL = 1e-13
-# Lengths of the transforms, and ratios of coefficients that make a common lattice.
-MOST_PLACES = 1 << 21
-MOST_DENOMINATOR = 10_000
-# Where a transform says nothing any more, and simulation would need too many releases.
-RARE = 1e-6
-# On a grid every term is off by half a step at most; all together by this share of the deviation.
-SHARE = 1e-3
-
 
 @dataclass(frozen=True)
 class Steps:
-    """The law of one coordinate: |z| falls by e^(−rate) at first, first + width, …
-
-    Attributes
-    ----------
-    width, first, rate : float
-        Of the stairs.
-    integers : bool
-        Whether z is whole.
-    """
+    """The law of one coordinate: |z| falls by e^(−rate) at first, first + width, …"""
 
     width: float
     first: float
     rate: float
-    integers: bool
+    integers: bool  # whether z is whole
 
     def _beyond(self, far: FloatArray) -> FloatArray:
         """The weight of |z| from ``far`` on, on one side."""
@@ -195,24 +222,29 @@ class Steps:
 
     def log_moments(self, slopes: FloatArray) -> FloatArray:
         """Return log E e^(θz), right to 1e-12 of itself and of 1."""
-        zero = 1.0 if self.integers else 0.0
-        sides = [self._one_side(slopes), self._one_side(-slopes)]
-        alone = float(self._beyond(np.zeros(1))[0])
-        return np.asarray(np.log((sides[0] + sides[1] - zero) / (2 * alone - zero)))
+        return np.asarray(np.log(self._mean(self._one_side(slopes) + self._one_side(-slopes))))
 
-    def _one_side(self, slopes: FloatArray) -> FloatArray:
+    def characteristic(self, frequencies: FloatArray) -> FloatArray:
+        """Return E e^(iθz), right to 1e-12 where θ is some thousand times 1/width at most."""
+        if not self.integers:
+            return self._mean(2 * self._one_side(1j * frequencies).real)
+        turns = 2 * math.pi
+        near = frequencies - turns * np.rint(frequencies / turns)  # the same for whole numbers
+        if self.width == 1.0:  # geometric noise
+            return np.asarray(1 / (1 + (np.sin(near / 2) / np.sinh(min(self.rate, 1400) / 2)) ** 2))
+        return self._mean(2 * self._one_side(1j * np.where(near == 0, 1e-300, near)).real)
+
+    def _mean(self, sides: FloatArray) -> FloatArray:
+        """What both sides have together, of all weight; 0 is on both of them."""
+        zero = 1.0 if self.integers else 0.0
+        return np.asarray((sides - zero) / (2 * float(self._beyond(np.zeros(1))[0]) - zero))
+
+    def _one_side(self, slopes: Any) -> Any:
         """Σ or ∫ of e^(θz) times the weight, over z ≥ 0."""
         unit = np.expm1(slopes) if self.integers else slopes
         first, all_of_it = (np.expm1(slopes * end) / unit for end in (self.first, self.width))
         period = first + math.exp(-self.rate) * (all_of_it - first)
-        return np.asarray(period / -np.expm1(slopes * self.width - self.rate))
-
-    @property
-    def variance(self) -> float:
-        """E z²."""
-        if self.integers:
-            return whole_variance(int(self.width), int(self.first), self.rate)
-        return real_variance(self.width, self.first, self.rate)
+        return period / -np.expm1(slopes * self.width - self.rate)
 
     def reach(self, outside: float) -> float:
         """Return the least t with P(|z| > t) ≤ outside, rounded up.
@@ -241,12 +273,40 @@ class Steps:
         return high
 
 
+@dataclass(frozen=True)
+class Stairs:
+    """So many independent numbers of one law, times a positive size."""
+
+    law: Steps
+    size: float
+    count: float
+
+    @property
+    def steepest(self) -> float:
+        """The exponential moments up to here are finite."""
+        return self.law.rate / (self.law.width * self.size)
+
+    def log_moments(self, slopes: FloatArray) -> FloatArray:
+        """Return log E e^(θX) of their sum."""
+        return self.count * self.law.log_moments(slopes * self.size)
+
+    def on_lattice(self, multiple: int) -> WholeLaw:
+        """Return the law of whole numbers times a multiple, as one of cones: ≥ 0, and below."""
+        width, first = int(self.law.width), int(self.law.first)
+        down: FloatArray = np.where(np.arange(width + 1) < first, 0.0, -self.law.rate)
+        down[width] = -self.law.rate  # which is 0 of the next step
+        starts = multiple * np.arange(width + 1)
+        sides = (multiple, starts[:-1], down[:-1]), (-multiple, -starts[1:], down[1:])
+        cones = tuple(WholeTerm(np.array([s * width]), at, logs) for s, at, logs in sides)
+        return WholeLaw(self.law.rate, cones, self.count)
+
+
 # A law and the size of its coefficient, and how many terms have them.
-Terms = Mapping[tuple[Steps, float], int]
+Terms = Mapping[tuple[Steps, float], float]
 
 
-def sum_reach(terms: Terms, outside: float) -> float | None:
-    """Return t with P(|Σ c z| > t) ≤ outside; None where it is too much to compute.
+def sum_reach(terms: Terms, outside: float) -> float:
+    """Return t with P(|Σ c z| > t) ≤ outside.
 
     Examples
     --------
@@ -254,25 +314,125 @@ def sum_reach(terms: Terms, outside: float) -> float | None:
     >>> [round(sum_reach({(geometric, 1.0): times}, 0.05), 9) for times in (1, 2, 10)]
     [3.0, 4.0, 9.0]
     """
-    if not terms:
+    kept = {pair: times for pair, times in terms.items() if times and pair[1]}
+    if not kept:
         return 0.0
-    count = sum(terms.values())
-    if count == 1:
-        ((law, size),) = terms
+    if sum(kept.values()) == 1:
+        ((law, size),) = kept
         return law.reach(outside) * size * (1 + 4 * EPS)
-    found = _on_lattice(terms, outside)
-    found = _on_grid(terms, outside) if found is None else found
-    return chernoff_sum_reach(terms, outside) if found is None and outside < RARE else found
+    unit = math.frexp(max(size for _, size in kept))[1]  # whatever the units are
+    numbers = [Stairs(law, math.ldexp(size, -unit), times) for (law, size), times in kept.items()]
+    found = _on_lattice(numbers, outside)
+    return math.ldexp(smoothed_reach(numbers, outside) if found is None else found, unit)
 
 
-def chernoff_sum_reach(terms: Terms, outside: float) -> float:
-    """Return t with P(|Σ c z| > t) ≤ outside by Chernoff's bound, at the best of many slopes."""
-    slopes = SLOPES * min(law.rate / (law.width * size) for law, size in terms)
-    logs = np.zeros(len(slopes))
-    for (law, size), times in terms.items():
-        moments = law.log_moments(slopes * size)
-        logs += times * (moments + 1e-12 * (1 + moments))
-    return float(((logs - math.log(outside / 2)) / slopes).min()) * (1 + 1e-12)
+def smoothed_reach(numbers: Sequence[Stairs], outside: float) -> float:
+    """Return the reach of a sum X whose law may have jumps, which a Gaussian number W smooths.
+
+    W has the deviation κ, a small share of the reach, so that the series of X + W is cut off with
+    all that is left out counted against the coverage.  X beyond t and W above −4κ mean X + W
+    beyond t − 4κ: ``P(|X| > t) ≤ P(|X + W| > t − 4κ) / Φ(4)``.
+    """
+    safe, far = (chernoff(numbers, p) for p in (outside, SERIES_TAIL))
+    fine = min(max(ROOM / len(numbers) * math.pi * safe / (LAST * far), SMOOTH[0]), SMOOTH[1])
+    smooth = safe / fine
+    far += 8 * smooth  # P(|W| > 8κ) < SERIES_TAIL
+    step = math.pi / far
+    terms = math.ceil(LAST / smooth / step)
+    # beyond the last term: Σ e^(−κ²θ²/2)/θ ≤ e^(−L²/2) (1 + 1/L²) / (step θ), and L = 8.5
+    missing = (3 + 4 * len(numbers)) * SERIES_TAIL
+    if len(numbers) * float(terms) > MOST_SERIES or safe >= far or missing > outside / 100:
+        return safe
+    frequency: FloatArray = step * np.arange(1.0, terms + 1)
+    decay = np.exp(-((smooth * frequency) ** 2) / 2) / frequency
+    for own in numbers:
+        decay *= own.law.characteristic(frequency * own.size) ** own.count
+    high = covering(decay, frequency, far, missing, 1 - outside * NORMAL_4, safe)
+    return min(safe, (high + 4 * smooth) * (1 + 1e-12))
+
+
+# ---------------------------------------------------------------------- lattices
+
+
+@dataclass(frozen=True, eq=False)
+class WholeTerm:
+    """What one cone adds: Σ_b weights[b] e^(iθ starts[b]) Π_i (1 − q) / (1 − q e^(iθ steps[i]))."""
+
+    steps: IntArray  # the combination of the generators
+    starts: IntArray  # the combination of the points of the unit box
+    logs: FloatArray  # of the weights of these points, up to a number for all cones
+
+
+@dataclass(frozen=True, eq=False)
+class WholeLaw:
+    """The law of a whole combination of noise on a lattice, cone by cone, so many times."""
+
+    rate: float  # −ln q
+    terms: tuple[WholeTerm, ...]
+    count: float = 1
+
+    @property
+    def steepest(self) -> float:
+        """The exponential moments up to here are finite."""
+        return self.rate / max(int(np.abs(term.steps).max()) for term in self.terms)
+
+    @property
+    def work(self) -> int:
+        """Numbers in a table for one frequency."""
+        return sum(len(term.steps) + len(term.starts) for term in self.terms)
+
+    @property
+    def _total(self) -> float:
+        """The weight of all points of unit boxes."""
+        return math.fsum(float(np.exp(term.logs).sum()) for term in self.terms)
+
+    def log_moments(self, slopes: FloatArray) -> FloatArray:
+        """Return log E e^(θX) of the sum."""
+        rest, found = -math.expm1(-self.rate), np.zeros(len(slopes))
+        for term in self.terms:
+            own = np.exp(np.outer(slopes, term.starts) + term.logs).sum(axis=1)
+            stays = -np.expm1(np.outer(slopes, term.steps) - self.rate)
+            found += own * (rest / stays).prod(axis=1)
+        return np.asarray(self.count * np.log(found / self._total))
+
+    def transform(self, places: int) -> FloatArray:
+        """Return E e^(2πi k X / places) for k = 0 … places/2; real, since the law is symmetric."""
+        turns = 2 * math.pi / places * np.arange(places)
+        around = np.exp(1j * turns)
+        # 1 − e^(iφ), without cancellation
+        away = 2 * np.sin(turns / 2) ** 2 - 1j * np.sin(turns)
+        rest, q = -math.expm1(-self.rate), math.exp(-self.rate)
+        k = np.arange(places // 2 + 1)
+        found = np.zeros(len(k), dtype=complex)
+        for term in self.terms:
+            own = np.zeros(len(k), dtype=complex)
+            for start, log in zip(term.starts.tolist(), term.logs.tolist()):
+                own += math.exp(log) * around[k * start % places]
+            for step in term.steps.tolist():
+                own *= rest / (rest + q * away[k * step % places])
+            found += own
+        return np.asarray((found.real / self._total) ** self.count)
+
+
+def lattice_reach(laws: Sequence[WholeLaw], outside: float) -> int | None:
+    """Return t with P(|Σ X| > t) ≤ outside for independent X; None if it is too much to compute."""
+    work = sum(law.work for law in laws)
+    if work * len(SLOPES) > MOST_WORK:
+        return None
+    safe, far = (math.ceil(chernoff(laws, p)) for p in (outside, WHOLE_TAIL))
+    places = 1 << (2 * far + 2).bit_length()
+    factors = sum(law.work * law.count for law in laws)
+    # entries are off by a few roundings each, and sums over places by √places of that
+    doubt = 2 * WHOLE_TAIL + 64 * EPS * (factors + 4 * math.log2(places)) * math.sqrt(places)
+    if places > MOST_PLACES or places * float(work) > MOST_WORK or doubt > outside / 100:
+        return safe if outside < RARE else None
+    transform = np.ones(places // 2 + 1)
+    for law in laws:
+        transform *= law.transform(places)
+    beyond = 2 * np.cumsum(np.fft.irfft(transform, places)[places // 2 - 1 : 0 : -1])[::-1]
+    enough = np.flatnonzero(beyond + doubt <= outside)
+    # beyond[t] is the probability of more than t
+    return min(safe, int(enough[0])) if len(enough) else safe
 
 
 def proportions(sizes: Sequence[float]) -> tuple[list[int], float, float] | None:
@@ -297,81 +457,19 @@ def proportions(sizes: Sequence[float]) -> tuple[list[int], float, float] | None
     return None if off > 1e-12 else (multiples, unit, off)
 
 
-def _on_lattice(terms: Terms, outside: float) -> float | None:
+def _on_lattice(numbers: Sequence[Stairs], outside: float) -> float | None:
     """Whole noise with coefficients in whole proportions: the exact law."""
-    if not all(law.integers for law, _ in terms):
+    if not all(own.law.integers and own.law.width < MOST_PLACES for own in numbers):
         return None
-    known = proportions([size for _, size in terms])
+    known = proportions([own.size for own in numbers])
     if known is None:
         return None
     multiples, unit, off = known
-    count = sum(terms.values())
-    reaches = [int(law.reach(TAIL / count)) for law, _ in terms]
-    if max(map(int.__mul__, reaches, multiples)) * len(terms) > MOST_PLACES:
-        return None
-    halves, far = [], 0
-    for (law, _), multiple, times, ends in zip(terms, multiples, terms.values(), reaches):
-        tails = law.tail(np.arange(ends + 1.0))
-        # P(±k), from differences of tails: two that nearly cancel are counted as doubt
-        half = np.zeros(ends * multiple + 1)
-        half[::multiple] = np.concatenate([[1 - tails[0]], (tails[:-1] - tails[1:]) / 2])
-        halves.append((half, times))
-        far += ends * multiple * times
-    found = _covering(halves, outside, far)
+    laws = [own.on_lattice(multiple) for own, multiple in zip(numbers, multiples)]
+    found = lattice_reach(laws, outside)
+    # coefficients have these proportions but for a rounding, which the noise multiplies
+    far = 0.0 if found is None else chernoff(laws, min(outside, SERIES_TAIL))
     return None if found is None else (found * (1 + 4 * EPS) + off * far) * unit
-
-
-def _on_grid(terms: Terms, outside: float) -> float | None:
-    """Every term rounded to a fine grid; what that may move the sum by is added."""
-    count = sum(terms.values())
-    spread = math.sqrt(sum(law.variance * c * c * times for (law, c), times in terms.items()))
-    step = SHARE * spread / count
-    reaches = [math.ceil(law.reach(TAIL / count) * size / step) for law, size in terms]
-    if max(reaches) * len(terms) > MOST_PLACES:
-        return None
-    halves, far = [], 0
-    for (law, size), times, ends in zip(terms, terms.values(), reaches):
-        edges = (np.arange(ends + 1) + 0.5) * step / size
-        tails = law.tail(np.asarray(edges, dtype=float))
-        halves.append((np.concatenate([[1 - tails[0]], (tails[:-1] - tails[1:]) / 2]), times))
-        far += ends * times
-    found = _covering(halves, outside, far)
-    # a number on an edge may be on either side of it
-    return None if found is None else (found + 0.51 * count) * step * (1 + 1e-9)
-
-
-def _covering(halves: list[tuple[FloatArray, int]], outside: float, far: int) -> int | None:
-    """The least place t with P(|sum| > t) ≤ outside, for laws on whole numbers up to their ends."""
-    spread = sum(
-        times * 2 * float((np.arange(len(half)) ** 2 * half).sum()) for half, times in halves
-    )
-    longest = max(len(half) - 1 for half, _ in halves)
-    # Bernstein's bound: beyond this is less than TAIL, so that little wraps around
-    log = math.log(2 / TAIL)
-    bound = longest / 3 * log
-    bound += math.sqrt(bound * bound + 2 * spread * log)
-    reach = max(longest, min(far, math.ceil(bound * 1.01) + 1))
-    places = 1 << (2 * reach + 1).bit_length()
-    if places * len(halves) > 2 * MOST_PLACES:
-        return None
-    transform = np.ones(places // 2 + 1)
-    for half, times in halves:
-        whole = np.zeros(places)
-        whole[: len(half)] = half
-        whole[places - len(half) + 1 :] += half[:0:-1]
-        transform *= np.fft.rfft(whole).real ** times
-    law = np.fft.irfft(transform, places)[: places // 2]
-    terms = sum(times * len(half) for half, times in halves)
-    count = sum(times for _, times in halves)
-    # a transform is off by a few log(places) roundings, its power by count times that, and a sum
-    # over places by √places of it (Cauchy and Parseval); entries by a few roundings each
-    transforms = 16 * (count + 4) * math.sqrt(places) * math.log2(places)
-    doubt = 2 * TAIL + EPS * (transforms + 8 * terms)
-    if doubt > outside / 100:
-        return None
-    covered = 2 * np.cumsum(law) - law[0] - doubt
-    enough = np.flatnonzero(1 - covered <= outside)
-    return int(enough[0]) if len(enough) else None
 
 
 # ---------------------------------------------------------------------- combinations
@@ -387,38 +485,44 @@ def sparse_rows(rows: Matrix) -> Any:
 
 
 def independent_reach(
-    laws: Mapping[int, Steps | float] | None, rows: Matrix, outside: float, apart: bool = False
+    laws: Mapping[int, Steps] | FloatArray,
+    rows: Matrix,
+    outside: float,
+    apart: bool = False,
+    most: float = MOST_LAWS,
 ) -> Reach | None:
-    """Return half widths of combinations of independent coordinates; None where it is too much."""
-    if laws is None:
-        return None
+    """Return half widths of combinations of independent coordinates: stairs, or Laplace scales.
+
+    None where there are too many different ones, or where they share noise and must not.
+    """
     given = sparse_rows(rows)
     if apart and int(np.unique(given.indices, return_counts=True)[1].max(initial=0)) > 1:
         return None
-    known: dict[Any, float | None] = {}
+    known: dict[Any, float] = {}
     found = np.zeros(given.shape[0])
     for i, (start, end) in enumerate(zip(given.indptr[:-1].tolist(), given.indptr[1:].tolist())):
-        sizes = np.abs(given.data[start:end]).tolist()
-        terms = Counter((laws[j], c) for j, c in zip(given.indices[start:end].tolist(), sizes))
-        key = frozenset(terms.items())
-        if key not in known:
-            if len(known) >= MOST_LAWS:
+        sizes, places = np.abs(given.data[start:end]), given.indices[start:end]
+        if isinstance(laws, Mapping):
+            terms = Counter((laws[j], c) for j, c in zip(places.tolist(), sizes.tolist()))
+            key: Any = frozenset(terms.items())
+            if key not in known and len(known) >= most:
                 return None
-            known[key] = _terms_reach(terms, outside)
-        reach = known[key]
-        if reach is None:
-            return None
-        found[i] = reach
+            found[i] = known[key] = known[key] if key in known else sum_reach(terms, outside)
+        elif end > start:
+            found[i] = _laplace_reach(sizes * laws[places], outside, known)
     if apart:
         return found * END, "exact: independent noise on every number; never too short"
     return found * END, "from the law of sums of independent noise; never too short"
 
 
-def _terms_reach(terms: Mapping[tuple[Any, float], int], outside: float) -> float | None:
-    """Half width of a sum of Laplace numbers, or of stairs; None for both at once."""
-    if not any(isinstance(law, Steps) for law, _ in terms):
-        scales = np.array([law * c for law, c in terms])
-        return laplace_total_reach(scales, np.array(list(terms.values()), dtype=float), outside)
-    if not all(isinstance(law, Steps) for law, _ in terms):
-        return None
-    return sum_reach(terms, outside)
+def _laplace_reach(scales: FloatArray, outside: float, known: dict[Any, float]) -> float:
+    """Half width of a sum of Laplace numbers; those in nearly the same proportions are one."""
+    largest = float(scales.max())
+    size = largest * math.sqrt(float(((scales / largest) ** 2).sum()))
+    # scales on a grid, rounded up, which makes a sum of symmetric unimodal noises reach farther
+    # (Birnbaum 1948)
+    gridded, times = np.unique(np.ceil(scales / size * GRID) / GRID, return_counts=True)
+    key = gridded.tobytes() + times.tobytes()
+    if key not in known:
+        known[key] = laplace_total_reach(gridded, times.astype(float), outside)
+    return known[key] * size * (1 + 1e-12)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix, dense, is_sparse
+from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.laws.base import NOTHING_KNOWN, Gauges, Law, Moves, Sampler
@@ -27,8 +27,7 @@ from affinedp.laws.knorm import checked_rate
 from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.laws.reach import Reach, each_of
 from affinedp.laws.reach_sums import Steps, independent_reach
-from affinedp.laws.sampler.stairs import StairsNoise
-from affinedp.laws.stairs import real_top, real_variance, whole_top, whole_variance
+from affinedp.laws.sampler.independent import StairsNoise
 from affinedp.parts import frozen
 
 # The law on a grid has this much more of the largest loss, at most; releases check it.
@@ -38,15 +37,6 @@ ROUNDING = 1e-9
 @dataclass(frozen=True, eq=False)
 class Staircase(Law):
     """Independent staircase noise on every coordinate.
-
-    Attributes
-    ----------
-    widths, firsts : arrays, shape (r,)
-        Of the steps: of all, and of the highest one from the middle.
-    rate : float
-        By how much the logarithm of the density falls at every step.
-    whole : bool
-        Whether z is whole.
 
     Examples
     --------
@@ -60,10 +50,11 @@ class Staircase(Law):
         "every move crosses so many steps of the staircase at most, and some points cross them"
     )
     variance = 2.0  # about, as that of Laplace noise
+    # widths, firsts: of the steps: of all, and of the highest one from the middle; shape (r,)
     widths: Any = field(repr=False)
     firsts: Any = field(repr=False)
-    rate: float = 1.0
-    whole: bool = False
+    rate: float = 1.0  # by how much the logarithm of the density falls at every step
+    whole: bool = False  # whether z is whole
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "rate", checked_rate(self.rate))
@@ -156,14 +147,9 @@ class Staircase(Law):
             return np.array([whole_variance(int(w), int(f), self.rate) for w, f in pairs])
         return np.array([real_variance(w, f, self.rate) for w, f in pairs])
 
-    def variances(self, rows: Matrix) -> FloatArray:
-        """Return the variances of ``rows @ z``."""
-        squares = rows.multiply(rows) if is_sparse(rows) else rows * rows
-        return np.asarray(squares @ self.variance_of_each).ravel()
-
-    def covariance(self, rows: Matrix) -> FloatArray:
-        """Return the covariance of ``rows @ z``."""
-        return dense(rows @ (self.variance_of_each[:, None] * dense(rows).T))
+    def each_variance(self, p: int) -> FloatArray:
+        """Return the variance of every coordinate."""
+        return self.variance_of_each
 
     def known_reach(self, rows: Matrix, outside: float) -> Reach | None:
         """Return half widths from the law of sums of independent stairs."""
@@ -174,7 +160,7 @@ class Staircase(Law):
         return independent_reach(self._steps, rows, each_of(outside, noisy), apart=True)
 
     @cached_property
-    def _steps(self) -> dict[int, Steps | float]:
+    def _steps(self) -> dict[int, Steps]:
         """The laws of the coordinates."""
         pairs = zip(self.widths.tolist(), self.firsts.tolist())
         return {i: Steps(w, f, self.rate, self.whole) for i, (w, f) in enumerate(pairs)}
@@ -209,3 +195,99 @@ class Staircase(Law):
             raise AffineDPError("staircase noise is drawn on whole numbers: give whole steps")
         noise = StairsNoise(steps[0], steps[1], Fraction(self.rate))
         return PartsNoise((PartNoise(np.arange(self.size), noise),))
+
+
+# ---------------------------------------------------------------------- formulas of one staircase
+
+
+# Widths on whole numbers up to which every first step is tried.
+MOST_TRIED = 4096
+
+
+def real_variance(width: float, first: float, rate: float) -> float:
+    """Return the variance on real numbers.
+
+    Examples
+    --------
+    >>> b = np.exp(-1.0)
+    >>> least = (2 ** (-2 / 3) * b ** (2 / 3) * (1 + b) ** (2 / 3) + b) / (1 - b) ** 2
+    >>> bool(abs(real_variance(1.0, best_first(1.0, 1.0), 1.0) / least - 1) < 1e-12)
+    True
+    """
+    b, rest = math.exp(-rate), -math.expm1(-rate)
+    g = first / width
+    # Σ b^k (3k² x + 3k y + z) over the two parts of the k-th period
+    parts = []
+    for low, high in ((0.0, g), (g, 1.0)):
+        x, y, z = high - low, high**2 - low**2, high**3 - low**3
+        parts.append(3 * x * b * (1 + b) / rest**3 + 3 * y * b / rest**2 + z / rest)
+    density = rest / (2 * (g + b * (1 - g)))
+    return 2 * density * (parts[0] + b * parts[1]) / 3 * width**2
+
+
+def whole_variance(width: int, first: int, rate: float) -> float:
+    """Return the variance on whole numbers.
+
+    Examples
+    --------
+    >>> from affinedp.laws.laplace import geometric_variance
+    >>> abs(whole_variance(1, 1, 1.0) / geometric_variance(1.0) - 1) < 1e-12
+    True
+    """
+    b, rest = math.exp(-rate), -math.expm1(-rate)
+    sums = [1 / rest, b / rest**2, b * (1 + b) / rest**3]  # Σ b^k k^p
+    total = 0.0
+    for low, high, weight in ((0, first, 1.0), (first, width, b)):
+        count, line = high - low, (high * (high - 1) - low * (low - 1)) / 2
+        square = ((high - 1) * high * (2 * high - 1) - (low - 1) * low * (2 * low - 1)) / 6
+        total += weight * (
+            count * float(width) ** 2 * sums[2] + 2 * width * line * sums[1] + square * sums[0]
+        )
+    return 2 * total * _at_zero(width, first, rate)
+
+
+def _at_zero(width: int, first: int, rate: float) -> float:
+    """P(0) on whole numbers."""
+    b, rest = math.exp(-rate), -math.expm1(-rate)
+    return rest / (2 * first + 2 * b * (width - first) - rest)
+
+
+def best_first(width: float, rate: float) -> float:
+    """Return the first step of least variance on real numbers."""
+    from scipy.optimize import minimize_scalar
+
+    found = minimize_scalar(
+        lambda g: real_variance(1.0, g, rate), bounds=(1e-9, 1.0), method="bounded",
+        options={"xatol": 1e-12},
+    )  # fmt: skip
+    return float(found.x) * width
+
+
+def best_whole_first(width: int, rate: float) -> int:
+    """Return the first step of least variance on whole numbers."""
+    tried = np.arange(1, width + 1)
+    if width > MOST_TRIED:
+        near = round(best_first(float(width), rate))
+        tried = np.clip(np.arange(near - 3, near + 4), 1, width)
+    return int(min(tried.tolist(), key=lambda first: whole_variance(width, first, rate)))
+
+
+def real_top(width: float, first: float, rate: float) -> float:
+    """Return the probability of the loss +rate under a shift by ``width``, on real numbers."""
+    b, g = math.exp(-rate), first / width
+    density = -math.expm1(-rate) / (2 * (g + b * (1 - g)))
+    return 0.5 + density * min(g, 1 - g)
+
+
+def whole_top(width: int, first: int, rate: float) -> float:
+    """Return the same on whole numbers.
+
+    Examples
+    --------
+    One step is randomised response.
+
+    >>> abs(whole_top(1, 1, 1.0) - 1 / (1 + math.exp(-1))) < 1e-15
+    True
+    """
+    zero = _at_zero(width, first, rate)
+    return (1 + zero) / 2 + zero * min(first - 1, width - first)

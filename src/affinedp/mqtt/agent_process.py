@@ -22,12 +22,12 @@ from dataclasses import dataclass
 
 from affinedp.consensus.agent import Agent, Heard
 from affinedp.consensus.keys import Keys
-from affinedp.consensus.message import FREE, AgentError, AgentMessage
+from affinedp.consensus.message import FREE, AgentMessage
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.agent_messages import Seals, decode, encode
 from affinedp.mqtt.broker import Broker, check_topic
 from affinedp.mqtt.connection import Connection, Message
-from affinedp.mqtt.messages import Dropped, MessageError
+from affinedp.mqtt.messages import Dropped
 from affinedp.mqtt.process import POLL, Outcome
 
 logger = logging.getLogger(__name__)
@@ -74,8 +74,8 @@ def run_agent(
 
     Then the agent stays until all neighbours are there too, which may still need its messages, or
     until they are silent for ``linger`` seconds; time without a broker does not count.  With keys
-    it drops what the neighbours did not seal with them.  If going on makes no sense
-    (:class:`~affinedp.consensus.message.AgentError`), the draw is kept.
+    it drops what the neighbours did not seal with them.  If going on makes no sense, this is
+    raised, and the draw is kept.
     """
     if rounds is not None and rounds < 0:
         raise AffineDPError(f"rounds must be at least 0, not {rounds}")
@@ -200,8 +200,8 @@ class _Talk:
             return
         try:
             kind = self._taken(message)
-        except AgentError as error:
-            if error.why != "contradiction":
+        except AffineDPError:
+            if message.agent != self._agent.name:
                 self._say_to(message.agent)  # so that the other one ends with a reason, too
             raise
         if kind == "own":
@@ -223,13 +223,17 @@ class _Talk:
         try:
             if self._seals is None:
                 return decode(arrived.payload, sender, to)
-            known = self._seals.knows(sender)
-            message, session = self._seals.open(arrived.payload, sender, to)
-        except MessageError as error:
+            known, opened = self._seals.knows(sender), self._seals.open(arrived.payload, sender, to)
+        except AffineDPError as error:
             sealed = self._seals is None and b'"tag"' in arrived.payload
             needs = f"agent {sender!r} seals its messages: keys are needed"
-            self.dropped.add(error.reason, needs if sealed else str(error), arrived.payload)
+            self.dropped.add("malformed", needs if sealed else str(error), arrived.payload)
             return None
+        if opened is None:
+            why = f"it is not sealed with a key of the link of {sender!r} and {to!r}"
+            self.dropped.add("forged", why, arrived.payload)
+            return None
+        message, session = opened
         if session is None:
             if sender != self._agent.name and self._seals.knows(sender) != known:
                 self._say_to(sender)  # it can take note of us now
@@ -256,10 +260,8 @@ class _Talk:
                 "without end" if number is None else f"{number} rounds"
                 for number in (self._rounds, message.rounds)
             )
-            raise AgentError(
+            raise AffineDPError(
                 f"agent {message.agent!r} goes {theirs}, this one {ours}: they would wait for each "
-                f"other for ever. Give both the same --rounds. {FREE}",
-                message.agent,
-                "run",
+                f"other for ever. Give both the same --rounds. {FREE}"
             )
         return self._agent.hear(message)

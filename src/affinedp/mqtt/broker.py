@@ -14,10 +14,11 @@ from affinedp.errors import AffineDPError
 PLAIN_PORT, TLS_PORT = 1883, 8883
 PASSWORD_VARIABLE = "AFFINEDP_MQTT_PASSWORD"
 
-_WORD = r"[^\[\]/:\s]"
+_WORD = r"[^\[\]/:@\s]"
 _IPV6 = rf"{_WORD}*:(?:{_WORD}*:)+{_WORD}*"  # two colons or more; the system looks closer
 _ADDRESS = re.compile(
-    rf"(?P<bare>{_IPV6})|(?:\[(?P<bracketed>{_IPV6})\]|(?P<name>{_WORD}+))(?::(?P<port>[0-9]{{1,9}}))?"
+    rf"(?:(?P<scheme>mqtts?)://)?(?:(?P<user>[^@/:\s]+)@)?"
+    rf"(?:(?P<bare>{_IPV6})|(?:\[(?P<bracketed>{_IPV6})\]|(?P<name>{_WORD}+))(?::(?P<port>[0-9]{{1,9}}))?)"
 )
 
 
@@ -71,12 +72,13 @@ class Broker:
 
     @classmethod
     def parse(cls, address: str, **settings: Any) -> Broker:
-        """Read ``host``, ``host:port`` or ``[IPv6]:port``.
+        """Read ``host``, ``host:port``, ``[IPv6]:port`` or ``mqtts://user@host:port``.
 
         Parameters
         ----------
         address : str
-            As above; an IPv6 address without port needs no brackets.
+            As above; ``mqtts`` is with TLS.  An IPv6 address without port needs no brackets.  A
+            password never stands in an address, which everyone on a machine can read.
         **settings
             The other fields.
 
@@ -88,16 +90,20 @@ class Broker:
         --------
         >>> Broker.parse("localhost:1883").address
         'localhost:1883'
-        >>> Broker.parse("[::1]:8883", tls=True).host
-        '::1'
-        >>> Broker.parse("mqtt://localhost")
+        >>> Broker.parse("mqtts://plant@[::1]").address
+        '[::1]:8883'
+        >>> Broker.parse("http://localhost")
         Traceback (most recent call last):
-        affinedp.errors.AffineDPError: 'mqtt://localhost' is no address of a broker: write host:port
+        affinedp.errors.AffineDPError: 'http://localhost' is no address of a broker: write host:port
         """
         found = _ADDRESS.fullmatch(address.strip())
         if found is None:
             raise AffineDPError(f"{address[:60]!r} is no address of a broker: write host:port")
         host = found["bracketed"] or found["name"] or found["bare"]
+        if found["scheme"] == "mqtts":
+            settings["tls"] = True
+        if found["user"] is not None:
+            settings["username"] = found["user"]
         return cls(host, int(found["port"]) if found["port"] else None, **settings)
 
     @property

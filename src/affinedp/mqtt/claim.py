@@ -15,23 +15,14 @@ from collections.abc import Callable
 
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.connection import Connection, Message, Will
-from affinedp.mqtt.messages import MessageError, printable, read_object, write_object
+from affinedp.mqtt.messages import printable, read_object, write_object
 from affinedp.mqtt.process import Place
 
 WAIT = 10.0  # seconds for a claim to come back
 
 
 class ClaimRules:
-    """Whose a topic is, by the claims in the order of the broker; no network in it.
-
-    >>> said = []
-    >>> rules = ClaimRules("me", lambda: said.append("me"))
-    >>> rules.begin()
-    >>> rules.hear("me"), rules.ours                 # ours came back first
-    (None, True)
-    >>> rules.hear("you"), rules.ours, said           # too late: ours is renewed
-    (None, True, ['me', 'me'])
-    """
+    """Whose a topic is, by the claims in the order of the broker; no network in it."""
 
     def __init__(self, who: str, publish: Callable[[], object], take_over: bool = False) -> None:
         self._who = who
@@ -129,7 +120,7 @@ class Claim:
     def _hear(self, message: Message) -> None:
         try:
             owner = str(read_object(message.payload, ["owner"])["owner"]) if message.payload else ""
-        except MessageError:
+        except AffineDPError:
             owner = "unreadable"
         self._rules.hear(owner)
         if self._rules.ours or self._rules.other:

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import queue
 import secrets
-import select
 import socket
 import ssl
 import threading
@@ -33,20 +31,8 @@ FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # seconds between attempts to connect
 GOODBYE = 2.0  # seconds for the broker to confirm what was sent, and to be left
 POLL = 0.1  # seconds between two looks at whether it is still there
 MOST_WAITING = 10_000  # messages that nobody has taken, or that the broker has not confirmed
-
-
-class BrokerError(AffineDPError):
-    """A broker that cannot be reached, or that refuses us.
-
-    Attributes
-    ----------
-    absent : bool
-        Whether nobody is there, or not yet: it may come.
-    """
-
-    def __init__(self, message: str, absent: bool = False) -> None:
-        self.absent = absent
-        super().__init__(message)
+# A broker that cannot be reached for such a reason may come yet.
+ABSENT = (socket.gaierror, ConnectionRefusedError, TimeoutError)
 
 
 class Message(NamedTuple):
@@ -100,7 +86,7 @@ class Connection:
 
     Raises
     ------
-    BrokerError
+    AffineDPError
         When the first connection fails: nobody there, unknown host, wrong password, TLS.  Later
         failures are logged, and tried again.
 
@@ -144,9 +130,6 @@ class Connection:
         self._will = will
         self._speak_older = False
         self._client = self._new_client()
-        self._waker, self._woken = socket.socketpair()
-        for end in (self._waker, self._woken):
-            end.setblocking(False)
         self._thread = threading.Thread(target=self._network, name="mqtt", daemon=True)
 
     def __enter__(self) -> Connection:
@@ -154,7 +137,7 @@ class Connection:
             self._reach()
             self._thread.start()
             if not self._settled.wait(self._timeout):
-                raise BrokerError(
+                raise AffineDPError(
                     f"{self.broker.address} accepts connections but does not answer as an MQTT "
                     f"broker within {self._timeout:g} s"
                 )
@@ -196,6 +179,8 @@ class Connection:
         sent = self._client.publish(topic, payload, qos=1, retain=retain)
         if int(sent.rc) != 0:
             return False
+        if threading.current_thread() is self._thread:
+            self._client.loop_write()  # an answer need not wait for the next turn
         while self._sent and self._sent[0].is_published():
             self._sent.popleft()
         self._sent.append(sent)
@@ -225,7 +210,7 @@ class Connection:
         if isinstance(self._failure, AffineDPError):
             raise self._failure
         if self._failure is not None:
-            raise BrokerError(
+            raise AffineDPError(
                 f"the connection to {self.broker.address} broke down: {self._failure!r}"
             ) from self._failure
 
@@ -242,9 +227,6 @@ class Connection:
         self._client.disconnect()
         if self._thread.is_alive():
             self._thread.join(timeout=GOODBYE)
-        if not self._thread.is_alive():
-            self._waker.close()
-            self._woken.close()
 
     # ------------------------------------------------------------------ connecting
 
@@ -272,24 +254,28 @@ class Connection:
         client.on_subscribe = self._on_subscribe
         client.on_message = self._on_message
         client.on_publish = self._on_publish
-        client.on_socket_register_write = self._wake
+        # with this paho leaves writing to the network's thread, and wakes it
+        client.on_socket_register_write = lambda *_: None
         return client
 
     def _reach(self) -> None:
         """Connect for the first time; a broker that is not there yet is waited for."""
-        until = time.monotonic() + self._patience
-        pause = FIRST_PAUSE
+        until, pause = time.monotonic() + self._patience, FIRST_PAUSE
+        newer = {} if is_older(self._client) else {"clean_start": True, "properties": _limits()}
         while True:
             try:
-                return _connect(self._client, self.broker)
-            except BrokerError as error:
-                left = until - time.monotonic()
-                if not error.absent or left <= 0:
-                    raise
+                self._client.connect(
+                    self.broker.host, self.broker.port or 0, keepalive=KEEPALIVE, **newer
+                )
+                return
+            except (OSError, UnicodeError) as error:
+                why, left = _why_not(self.broker, error), until - time.monotonic()
+                if not isinstance(error, ABSENT) or left <= 0:
+                    raise AffineDPError(why) from None
                 if pause == FIRST_PAUSE:
-                    logger.warning("%s; waiting for it", error)
+                    logger.warning("%s; waiting for it", why)
                 if self._stop.wait(min(pause, left)):
-                    raise
+                    raise AffineDPError(why) from None
                 pause = min(2.0 * pause, LONGEST_PAUSE)
 
     def _come_back(self) -> None:
@@ -308,7 +294,7 @@ class Connection:
     def _network(self) -> None:
         try:
             while True:
-                if self._turn():
+                if int(self._client.loop(1.0)) == 0:
                     continue
                 was_connected = self._connected.is_set()
                 self._connected.clear()
@@ -319,7 +305,7 @@ class Connection:
                     self._reach()
                     continue
                 if not self._settled.is_set():
-                    raise BrokerError(
+                    raise AffineDPError(
                         f"{self.broker.address} closed the connection before answering; it may "
                         "want TLS or a client certificate, or not be an MQTT broker"
                     )
@@ -330,33 +316,6 @@ class Connection:
             self._failure = error
             self._connected.clear()
             self._settled.set()
-
-    def _turn(self) -> bool:
-        """Wait for something to read or write, and do it; False when the broker is gone.
-
-        paho's own loops would send themselves a message for everything that is published, also
-        on this thread; that takes as long as the rest.
-        """
-        opened: Any = self._client.socket()
-        if opened is None:
-            return False
-        decrypted = self.broker.tls and opened.pending() > 0
-        writers = [opened] if self._client.want_write() else []
-        timeout = 0.0 if decrypted else 1.0
-        readable, _, _ = select.select([opened, self._woken], writers, [], timeout)
-        if self._woken in readable:
-            self._woken.recv(4096)
-        problem = int(self._client.loop_read()) if decrypted or opened in readable else 0
-        if not problem and self._client.want_write():
-            problem = int(self._client.loop_write())
-        return not (problem or int(self._client.loop_misc()))
-
-    def _wake(self, *_: Any) -> None:
-        """Something waits to be written: the network's thread looks after that."""
-        if threading.current_thread() is not self._thread:
-            # full of calls to wake up, or closed
-            with contextlib.suppress(OSError):
-                self._waker.send(b"!")
 
     def _on_connect(
         self, client: Client, data: Any, flags: Any, code: ReasonCode, properties: Any
@@ -393,10 +352,10 @@ class Connection:
             self._greet()
 
     def _refuse(self, reason: str) -> None:
-        error = BrokerError(f"the broker at {self.broker.address} {reason}")
+        said = f"the broker at {self.broker.address} {reason}"
         if not self._settled.is_set():
-            raise error
-        logger.warning("%s", error)
+            raise AffineDPError(said)
+        logger.warning("%s", said)
 
     def _on_message(self, client: Client, data: Any, message: MQTTMessage) -> None:
         if not self._is_wanted(message):
@@ -429,28 +388,22 @@ class Connection:
             self.dropped.add("refused by the broker", str(code))
 
 
-def _connect(client: Client, broker: Broker) -> None:
-    """Open the connection, or say plainly why not; the broker's answer comes later."""
+def _why_not(broker: Broker, error: Exception) -> str:
+    """Why a broker cannot be reached, plainly."""
     address = broker.address
-    assert broker.port is not None
-    newer = {} if is_older(client) else {"clean_start": True, "properties": _limits()}
-    try:
-        client.connect(broker.host, broker.port, keepalive=KEEPALIVE, **newer)
-    except socket.gaierror:
-        raise BrokerError(f"there is no host named {broker.host!r}", absent=True) from None
-    except ssl.SSLCertVerificationError as error:
-        raise BrokerError(
-            f"the certificate of {address} is not trusted: {error.verify_message}; "
-            "give the CA file that signed it"
-        ) from None
-    except ConnectionRefusedError:
-        raise BrokerError(f"no broker listens at {address}", absent=True) from None
-    except TimeoutError:
-        raise BrokerError(f"{address} does not answer", absent=True) from None
-    except (OSError, UnicodeError) as error:
-        if broker.tls and isinstance(error, ssl.SSLError | ConnectionError):
-            raise BrokerError(f"no TLS with {address}: {error}; is it the TLS port?") from None
-        raise BrokerError(f"{address} cannot be reached: {error}") from None
+    match error:
+        case socket.gaierror():
+            return f"there is no host named {broker.host!r}"
+        case ssl.SSLCertVerificationError():
+            said = error.verify_message
+            return f"the certificate of {address} is not trusted: {said}; give its CA file"
+        case ConnectionRefusedError():
+            return f"no broker listens at {address}"
+        case TimeoutError():
+            return f"{address} does not answer"
+        case ssl.SSLError() | ConnectionError() if broker.tls:
+            return f"no TLS with {address}: {error}; is it the TLS port?"
+    return f"{address} cannot be reached: {error}"
 
 
 def is_older(client: Client) -> bool:

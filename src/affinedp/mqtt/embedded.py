@@ -1,7 +1,7 @@
 """A broker in Python for trials: amqtt in a process of its own, which only this machine can reach.
 
-``python -m affinedp.mqtt.embedded [PORT]`` writes its port as the first line and ends when its
-standard input does, so it never outlives who started it, however that ended.
+``python -m affinedp.mqtt.embedded PORT`` ends when its standard input does, so it never outlives
+who started it, however that ended.
 
 amqtt speaks MQTT 3.1.1 only.  It reads the first words of a client that speaks MQTT 5 wrongly and
 waits for more of them, so those are read here first, and answered as the standard wants it: this
@@ -34,7 +34,7 @@ def main() -> None:
     """Serve until standard input ends."""
     logging.basicConfig(level=logging.WARNING)
     when_input_ends(lambda: os._exit(0))
-    port = int(sys.argv[1]) if len(sys.argv) > 1 else 0
+    port = int(sys.argv[1])
     try:
         asyncio.run(_serve(port))
     except OSError as error:
@@ -63,7 +63,6 @@ async def _serve(port: int) -> None:
             writer.close()
 
     server = await asyncio.start_server(welcome, "127.0.0.1", port)
-    print(server.sockets[0].getsockname()[1], flush=True)
     await server.serve_forever()
 
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import Any
 
 from affinedp.budget.ledger import BudgetExceededError
-from affinedp.control.gateway.gateway import Gateway, StepError
+from affinedp.control.gateway import Gateway, StepError
 from affinedp.domains.dynamics import step_of
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.claim import Claim
 from affinedp.mqtt.loop_messages import decode, encode, encode_word
-from affinedp.mqtt.messages import Dropped, MessageError
+from affinedp.mqtt.messages import Dropped
 from affinedp.mqtt.process import LINGER, OnStep, Outcome, Place, serve
 from affinedp.stream.run import RunError
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 Renew = Callable[[str], Gateway]
 
 
-class GatewayDesk:
+class GatewayResponder:
     """What a gateway answers to each message; no network in it.
 
     Every readable message is answered: with the noisy measurement, with ``missing`` if there is
@@ -59,13 +59,15 @@ class GatewayDesk:
         """
         try:
             said = decode(payload, "y", self.gateway.outputs, nearest=True)
-            if said.word:
-                raise MessageError(f"{said.word} says nothing to a gateway")
-        except MessageError as error:
-            self.dropped.add(error.reason, str(error))
-            if error.asked is None:
+        except AffineDPError as error:
+            self.dropped.add("malformed", str(error))
+            return None
+        if said.word:
+            reason = f"{said.word} says nothing to a gateway"
+            self.dropped.add("malformed", said.reason if said.word == "malformed" else reason)
+            if said.word != "malformed":
                 return None
-            return encode_word(*error.asked, "missing", "it came malformed"), None
+            return encode_word(said.run, said.step, "missing", "it came malformed"), None
         try:
             gateway = self._gateway_for(said.run)
         except BudgetExceededError as error:
@@ -146,18 +148,18 @@ def run_gateway(
     take_over: bool = False,
     patience: float = 0.0,
 ) -> Outcome:
-    """Read measurements, and publish them with noise, as :class:`GatewayDesk` says.
+    """Read measurements, and publish them with noise, as :class:`GatewayResponder` says.
 
     Who can read the source sees the measurements themselves: it belongs on a broker on the plant's
     side.  With ``claim`` the target belongs to this draw, so that no second gateway publishes
     there; ``take_over`` takes it from one that is gone and left its claim.
     """
-    desk = GatewayDesk(gateway, renew)
+    responder = GatewayResponder(gateway, renew)
     words: dict[str, Any] = {"linger": linger, "on_step": on_step, "patience": patience}
     words["where"] = f"at step {step_of(gateway.next_step, gateway.horizon)}"
     if not claim:
-        return serve("gateway", desk, source, target, stop, **words)
+        return serve("gateway", responder, source, target, stop, **words)
     # a new run may bring a new draw: the claim is that of the first
     who = gateway.commitment[:32]
     with Claim(target, who, take_over=take_over, patience=patience, stop=stop) as held:
-        return serve("gateway", desk, source, target, stop, check=held.check, **words)
+        return serve("gateway", responder, source, target, stop, check=held.check, **words)

@@ -1,4 +1,4 @@
-"""Who only listens: an eavesdropper at a broker, and who follows the rounds of agents."""
+"""Listeners: an eavesdropper at a broker, and a monitor of the rounds of agents."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from affinedp.errors import AffineDPError
 from affinedp.mqtt.agent_messages import read_message
 from affinedp.mqtt.agent_process import Meeting
 from affinedp.mqtt.broker import Broker
 from affinedp.mqtt.connection import Connection, Message
-from affinedp.mqtt.messages import MessageError, read_object
-from affinedp.mqtt.process import POLL, LineLog
+from affinedp.mqtt.messages import read_object
+from affinedp.mqtt.process import POLL, JsonLines
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +27,7 @@ class Listener:
     """
 
     def __init__(self, broker: Broker, topics: Sequence[str], log: Path | None) -> None:
-        self._lines = LineLog(log)
+        self._lines = JsonLines(log)
         self._connection = Connection(broker, topics, self._hear)
         self.count = 0
 
@@ -77,7 +78,7 @@ class Monitor(Listener):
             record = read_object(arrived.payload, ())
             inner = record.get("message")
             message = read_message(inner if isinstance(inner, dict) else record, sender, to)
-        except MessageError:
+        except AffineDPError:
             return
         self._seen[sender] = max(self._seen[sender], (message.run, message.round))
 

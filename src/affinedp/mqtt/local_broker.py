@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import logging
 import os
-import queue
 import shutil
 import socket
 import subprocess
@@ -15,11 +14,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Literal
+from typing import Literal
 
-from affinedp.errors import install_command
+from affinedp.errors import AffineDPError, install_command
 from affinedp.mqtt.broker import Broker
-from affinedp.mqtt.connection import BrokerError
 
 logger = logging.getLogger(__name__)
 
@@ -52,28 +50,29 @@ def local_broker(
     that crosses it is public anyway.  The folder is for its settings and what it says.
     """
     mosquitto = None if kind == "embedded" else find_mosquitto()
+    port = _free_port(port)
     if kind != "mosquitto" and has_embedded():
-        command = [sys.executable, "-m", "affinedp.mqtt.embedded", str(port or 0)]
-        says_port = True
+        command = [sys.executable, "-m", "affinedp.mqtt.embedded", str(port)]
     elif mosquitto is not None:
-        port = _free_port() if port is None else port
         keeper = [sys.executable, "-m", "affinedp.mqtt.lifeline"]
         command = [*keeper, mosquitto, "-c", str(_settings(folder, port))]
-        says_port = False
     else:
-        raise BrokerError(
+        raise AffineDPError(
             "no broker was named, and there is none here. One for trials comes with "
             f"{install_command('broker')}; mosquitto is the one for use (Debian and Ubuntu: "
             "apt install mosquitto; macOS: brew install mosquitto; Windows: "
             "mosquitto.org/download). Or name a broker that runs: --broker host:port"
         )
-    running = _Running(command, folder / "broker.log", says_port)
+    log = folder / "broker.log"
+    log.write_bytes(b"")
+    running = _Running(command, log)
     try:
-        found = running.first_port(port)
-        if found is None:
-            raise BrokerError(f"the broker does not start: {running.last_words()}")
-        running.keep(found)
-        yield Broker("127.0.0.1", found)
+        if not running.listens(port):
+            said = log.read_text(errors="replace").strip().splitlines()
+            last = said[-1] if said else "it says nothing"
+            raise AffineDPError(f"the broker does not start: {last}")
+        running.keep()
+        yield Broker("127.0.0.1", port)
     finally:
         running.end()
 
@@ -81,61 +80,58 @@ def local_broker(
 class _Running:
     """A broker as a process, started again where it was if it ends by itself."""
 
-    def __init__(self, command: list[str], log: Path, says_port: bool) -> None:
-        self._command, self._log, self._says_port = command, log, says_port
+    def __init__(self, command: list[str], log: Path) -> None:
+        self._command, self._log = command, log
         self._ending = threading.Event()
         self._lock = threading.Lock()
         self._keeper: threading.Thread | None = None
-        self._process = self._start("wb")
+        self._process = self._start()
 
-    def _start(self, mode: Literal["wb", "ab"]) -> subprocess.Popen[bytes]:
-        with self._log.open(mode) as said:
+    def _start(self) -> subprocess.Popen[bytes]:
+        with self._log.open("ab") as said:
             # a session of its own: Ctrl-C comes to us, and what we start may still say goodbye
             return subprocess.Popen(
                 self._command,
                 stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE if self._says_port else said,
+                stdout=said,
                 stderr=said,
                 start_new_session=True,
             )
 
-    def first_port(self, port: int | None) -> int | None:
-        """Where it listens, once it does; None if it does not."""
-        if self._says_port:
-            return _port_said_by(self._process.stdout)
-        return _reached(self._process, port)
+    def listens(self, port: int) -> bool:
+        """Wait until it listens; False if it ends before, or does not in time."""
+        deadline = time.monotonic() + PATIENCE
+        while self._process.poll() is None and time.monotonic() < deadline:
+            try:
+                socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
+                return True
+            except OSError:
+                time.sleep(0.02)
+        return False
 
-    def last_words(self) -> str:
-        """The last line that it said."""
-        said = self._log.read_text(errors="replace").strip().splitlines()
-        return said[-1] if said else "it says nothing"
-
-    def keep(self, port: int) -> None:
+    def keep(self) -> None:
         """Start it again, ever more patiently, whenever it ends; clients come back by themselves.
 
         Without that whoever waits for messages would wait for ever.
         """
-        if self._says_port:
-            self._command[-1] = str(port)
-
-        def watch() -> None:
-            pause = FIRST_PAUSE
-            while True:
-                code = self._process.wait()
-                if self._ending.wait(pause):
-                    return
-                logger.warning(
-                    "the broker ended (exit code %d): starting it again, without its messages", code
-                )
-                pause = min(2.0 * pause, LONGEST_PAUSE)
-                with self._lock:
-                    if self._ending.is_set():
-                        return
-                    _close(self._process)
-                    self._process = self._start("ab")
-
-        self._keeper = threading.Thread(target=watch, name="broker", daemon=True)
+        self._keeper = threading.Thread(target=self._watch, name="broker", daemon=True)
         self._keeper.start()
+
+    def _watch(self) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            code = self._process.wait()
+            if self._ending.wait(pause):
+                return
+            logger.warning(
+                "the broker ended (exit code %d): starting it again, without its messages", code
+            )
+            pause = min(2.0 * pause, LONGEST_PAUSE)
+            with self._lock:
+                if self._ending.is_set():
+                    return
+                _hang_up(self._process)
+                self._process = self._start()
 
     def end(self) -> None:
         """Ask it to end; if it does not, kill it."""
@@ -150,18 +146,23 @@ class _Running:
             process.wait()
         if self._keeper is not None:
             self._keeper.join()
-        _close(process)
+        _hang_up(process)
 
 
-def _close(process: subprocess.Popen[bytes]) -> None:
-    for end in (process.stdin, process.stdout):
-        if end is not None:
-            end.close()
+def _hang_up(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        process.stdin.close()
 
 
-def _free_port() -> int:
+def _free_port(port: int | None) -> int:
+    """A port where nobody listens: the given one, or any."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        if os.name == "posix":  # what was closed a minute ago is free; Windows needs no option
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port or 0))
+        except OSError as error:
+            raise AffineDPError(f"no broker can be at port {port}: {error.strerror}") from None
         return int(probe.getsockname()[1])
 
 
@@ -174,26 +175,3 @@ def _settings(folder: Path, port: int) -> Path:
     settings = folder / "broker.conf"
     settings.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return settings
-
-
-def _port_said_by(said: IO[bytes] | None) -> int | None:
-    """The port that the embedded broker found free; None if it ends or says nothing in time."""
-    assert said is not None
-    lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
-    threading.Thread(target=lambda: lines.put(said.readline()), daemon=True).start()
-    try:
-        line = lines.get(timeout=PATIENCE)
-    except queue.Empty:
-        return None
-    return int(line) if line.strip().isdigit() else None
-
-
-def _reached(process: subprocess.Popen[bytes], port: int | None) -> int | None:
-    deadline = time.monotonic() + PATIENCE
-    while process.poll() is None and time.monotonic() < deadline:
-        try:
-            socket.create_connection(("127.0.0.1", port), timeout=1.0).close()
-            return port
-        except OSError:
-            time.sleep(0.02)
-    return None

@@ -15,18 +15,18 @@ from typing import Any, Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.gateway.gateway import checked_run
+from affinedp.control.gateway import checked_run
 from affinedp.errors import AffineDPError
-from affinedp.mqtt.messages import MessageError, read_count, read_number, read_object, write_object
+from affinedp.mqtt.messages import read_count, read_number, read_object, write_object
 
 Signal = Literal["y", "u"]
-Word = Literal["missing", "stop", "gone"]
+Word = Literal["missing", "stop", "gone", "malformed"]
 
 LONGEST_REASON = 300
 
 
 @dataclass(frozen=True)
-class Spoken:
+class LoopMessage:
     """A message that was understood: numbers, or a word and its reason instead."""
 
     run: str
@@ -37,11 +37,7 @@ class Spoken:
 
 
 def encode(run: str, step: int, signal: Signal, values: FloatArray) -> bytes:
-    """Write finite numbers; the same numbers always give the same bytes.
-
-    >>> encode("a1b2", 17, "y", np.array([0.1, -2.0]))
-    b'{"run":"a1b2","step":17,"y":[0.1,-2.0]}'
-    """
+    """Write finite numbers; the same numbers always give the same bytes."""
     return write_object({"run": run, "step": step, signal: np.asarray(values, float).tolist()})
 
 
@@ -49,52 +45,37 @@ def encode_word(run: str, step: int, word: Literal["missing", "stop"], reason: s
     """Write that there are no values at a step, or that the run ends.
 
     Nothing in the reason may depend on measurements.
-
-    >>> encode_word("a1b2", 17, "missing", "it was lost")
-    b'{"run":"a1b2","step":17,"missing":"it was lost"}'
     """
     return write_object({"run": run, "step": step, word: reason[:LONGEST_REASON]})
 
 
-def decode(payload: bytes, signal: Signal, size: int, nearest: bool = False) -> Spoken:
-    """Read a message with so many values; where only these are wrong, the refusal says of what.
+def decode(payload: bytes, signal: Signal, size: int, nearest: bool = False) -> LoopMessage:
+    """Read a message with so many values; where these alone are wrong, its word is "malformed".
 
     With ``nearest`` a number that no double holds is read as the nearest one, as a gateway reads
     it in Python: to refuse it would tell of it.
-
-    >>> decode(b'{"run": "a", "step": 17, "y": [0.1, -2]}', "y", 2).values
-    array([ 0.1, -2. ])
-    >>> decode(b'{"run": "a", "step": 17, "y": [1e999]}', "y", 1, nearest=True).values
-    array([1.79769313e+308])
-    >>> decode(b'{"run": "a", "step": 17, "y": [NaN, 1]}', "y", 2)
-    Traceback (most recent call last):
-    affinedp.mqtt.messages.MessageError: y holds something that is no number
     """
     record = read_object(payload, ())
     if "gone" in record and "run" not in record:
-        return Spoken("", -1, word="gone", reason=_reason(record, "gone"))
+        return LoopMessage("", -1, word="gone", reason=_reason(record, "gone"))
     if not record.keys() >= {"run", "step"}:
-        raise MessageError("it must be an object with run, step")
-    try:
-        run = checked_run(record["run"])
-    except AffineDPError as error:
-        raise MessageError(str(error)) from None
-    step = read_count(record["step"], "step")
+        raise AffineDPError("it must be an object with run, step")
+    run, step = checked_run(record["run"]), read_count(record["step"], "step")
     words: tuple[Word, ...] = ("missing", "stop")
     for word in words:
         if word in record:
-            return Spoken(run, step, word=word, reason=_reason(record, word))
+            return LoopMessage(run, step, word=word, reason=_reason(record, word))
     if signal not in record:
-        raise MessageError(f"it must be an object with {signal}")
+        raise AffineDPError(f"it must be an object with {signal}")
     try:
-        return Spoken(run, step, _values(record[signal], signal, size, nearest))
-    except MessageError as error:
-        raise MessageError(str(error), asked=(run, step)) from None
+        return LoopMessage(run, step, _values(record[signal], signal, size, nearest))
+    except AffineDPError as error:
+        return LoopMessage(run, step, word="malformed", reason=str(error))
 
 
 def _values(value: Any, signal: str, size: int, nearest: bool) -> FloatArray:
     if not isinstance(value, list) or len(value) != size:
-        raise MessageError(f"{signal} must be a list of {size} numbers")
+        raise AffineDPError(f"{signal} must be a list of {size} numbers")
     if nearest:
         value = [_nearest(number) for number in value]
     return np.array([read_number(number, signal) for number in value])
@@ -109,5 +90,5 @@ def _reason(record: dict[str, Any], word: str) -> str:
     """A reason that no terminal acts on."""
     reason = record[word]
     if not isinstance(reason, str):
-        raise MessageError(f"{word} must be text")
+        raise AffineDPError(f"{word} must be text")
     return "".join(c if c.isprintable() else "?" for c in reason[:LONGEST_REASON])

@@ -26,46 +26,20 @@ SHOWN = 60  # characters of a payload in the log
 QUIET = 5.0  # seconds between two mentions of the same trouble
 
 
-class MessageError(AffineDPError):
-    """A payload that is no message.
-
-    Attributes
-    ----------
-    reason : "malformed" or "forged"
-        What it is counted as.
-    asked : (str, int) or None
-        Run and step of a message whose values alone are wrong, so that it can be answered.
-    """
-
-    def __init__(
-        self, message: str, reason: str = "malformed", asked: tuple[str, int] | None = None
-    ) -> None:
-        self.reason = reason
-        self.asked = asked
-        super().__init__(message)
-
-
 def read_object(payload: bytes, keys: Sequence[str]) -> dict[str, Any]:
-    """Read a JSON object that has some keys; other keys are ignored.
-
-    >>> read_object(b'{"step": 17, "y": [0.1]}', ["step"])["step"]
-    17
-    >>> read_object(b'[17]', ["step"])
-    Traceback (most recent call last):
-    affinedp.mqtt.messages.MessageError: it must be an object with step
-    """
+    """Read a JSON object that has some keys; other keys are ignored."""
     if len(payload) > LARGEST_PAYLOAD:
-        raise MessageError(f"it has more than {LARGEST_PAYLOAD} bytes")
+        raise AffineDPError(f"it has more than {LARGEST_PAYLOAD} bytes")
     try:
         record = _READER.decode(payload.decode("utf-8"))
-    except MessageError:
+    except AffineDPError:
         raise
     except RecursionError:
-        raise MessageError("it is nested too deeply") from None
+        raise AffineDPError("it is nested too deeply") from None
     except ValueError:  # of JSON or of UTF-8
-        raise MessageError("it is not JSON") from None
+        raise AffineDPError("it is not JSON") from None
     if not isinstance(record, dict) or not record.keys() >= set(keys):
-        raise MessageError(f"it must be an object with {', '.join(keys)}")
+        raise AffineDPError(f"it must be an object with {', '.join(keys)}")
     return record
 
 
@@ -78,16 +52,16 @@ def read_count(value: Any, key: str) -> int:
     """Return a whole number that counts something, or refuse it."""
     # bool is a subclass of int, so the types are compared
     if type(value) is not int or not 0 <= value <= LARGEST_COUNT:
-        raise MessageError(f"{key} must be a whole number, at least 0")
+        raise AffineDPError(f"{key} must be a whole number, at least 0")
     return value
 
 
 def read_number(value: Any, key: str) -> float:
     """Return a finite number, or refuse it."""
     if type(value) not in (float, int) or math.isnan(value):
-        raise MessageError(f"{key} holds something that is no number")
+        raise AffineDPError(f"{key} holds something that is no number")
     if math.isinf(value):
-        raise MessageError(f"{key} holds a number beyond double precision")
+        raise AffineDPError(f"{key} holds a number beyond double precision")
     return float(value)
 
 
@@ -99,7 +73,7 @@ def _whole(text: str) -> int | float:
 def _no_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
-        raise MessageError("a key appears twice")
+        raise AffineDPError("a key appears twice")
     return found
 
 
@@ -109,13 +83,7 @@ _READER = json.JSONDecoder(
 
 
 class Dropped:
-    """Messages that were dropped: counted by reason, and mentioned once in a while.
-
-    >>> dropped = Dropped("gateway")
-    >>> dropped.add("malformed", "it is not JSON", b"hello")
-    >>> dropped.counts
-    {'malformed': 1}
-    """
+    """Messages that were dropped: counted by reason, and mentioned once in a while."""
 
     def __init__(self, who: str) -> None:
         self._who = who
@@ -146,11 +114,7 @@ class Dropped:
 
 
 def printable(payload: bytes) -> str:
-    """Return the beginning of a payload as text that no terminal acts on.
-
-    >>> printable(b"caf\\xc3\\xa9 \\x1b[31m")
-    'café \\\\x1b[31m'
-    """
+    """Return the beginning of a payload as text that no terminal acts on."""
     text = payload[: 4 * SHOWN].decode("utf-8", "backslashreplace")
     safe = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in text)
     return safe[:SHOWN] + ("…" if len(safe) > SHOWN or len(payload) > 4 * SHOWN else "")

@@ -12,12 +12,12 @@ from typing import Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.gateway.gateway import checked_run
-from affinedp.control.loop.closed_loop import ClosedLoop
+from affinedp.control.closed_loop import ClosedLoop
+from affinedp.control.gateway import checked_run
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.loop_messages import decode, encode
-from affinedp.mqtt.messages import Dropped, MessageError
-from affinedp.mqtt.process import POLL, Line, LineLog, OnStep, Outcome, Place, say_ready
+from affinedp.mqtt.messages import Dropped
+from affinedp.mqtt.process import POLL, Channel, JsonLines, OnStep, Outcome, Place, say_ready
 
 logger = logging.getLogger(__name__)
 
@@ -82,8 +82,8 @@ def run_plant(
     plant = PlantModel(loop)
     name = secrets.token_hex(8) if run is None else checked_run(run)
     given = np.zeros(plant.inputs)
-    with LineLog(log) as lines, Line(source, target, patience=wait, stop=stop) as line:
-        way = _Way(line, stop, name, plant.inputs)
+    with JsonLines(log) as lines, Channel(source, target, patience=wait, stop=stop) as channel:
+        way = _Way(channel, stop, name, plant.inputs)
         dropped = way.dropped
         say_ready("plant", source, target, f"run {name}")
         for step in range(horizon):
@@ -110,8 +110,8 @@ def run_plant(
 class _Way:
     """The way to the cloud and back, and what was heard of those on it."""
 
-    def __init__(self, line: Line, stop: threading.Event, run: str, size: int) -> None:
-        self._line = line
+    def __init__(self, channel: Channel, stop: threading.Event, run: str, size: int) -> None:
+        self._channel = channel
         self._stop = stop
         self._run = run
         self._size = size
@@ -125,7 +125,7 @@ class _Way:
         until = started + patience
         tries = 0
         while not (self._stop.is_set() or self.ended) and (tries == 0 or time.monotonic() < until):
-            self._line.send(message)
+            self._channel.send(message)
             tries += 1
             answer = self._wait(step, min(time.monotonic() + resend, until))
             if answer is not None:
@@ -138,17 +138,19 @@ class _Way:
 
     def _wait(self, step: int, until: float) -> FloatArray | None:
         while (left := until - time.monotonic()) > 0 and not (self._stop.is_set() or self.ended):
-            arrived = self._line.receive(min(left, POLL))
+            arrived = self._channel.receive(min(left, POLL))
             if arrived is None:
                 continue
             try:
                 said = decode(arrived, "u", self._size)
-            except MessageError as error:
-                self.dropped.add(error.reason, str(error), arrived)
+            except AffineDPError as error:
+                self.dropped.add("malformed", str(error), arrived)
                 continue
             if said.word == "gone":
                 self.gone = said.reason
                 logger.warning("plant: %s; step %d waits for it to come back", said.reason, step)
+            elif said.word == "malformed":
+                self.dropped.add("malformed", said.reason, arrived)
             elif said.run != self._run:
                 self.dropped.count("answer to another run")
             elif said.step != step:

@@ -38,27 +38,16 @@ class Place:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a process did.
+    """What a process did."""
 
-    Attributes
-    ----------
-    steps : int
-        How many steps it has come along, skipped ones included.
-    finished : bool
-        Whether the horizon was reached; otherwise it was stopped.
-    dropped : mapping of str to int
-        Messages that were dropped, by reason.
-    reason : str
-        Why it ended before its time; empty if it did not, or was stopped.
-    """
-
-    steps: int
-    finished: bool
+    steps: int  # how many steps it has come along, skipped ones included
+    finished: bool  # whether the horizon was reached; otherwise it was stopped
+    # messages that were dropped, by reason
     dropped: Mapping[str, int] = field(default_factory=dict)
-    reason: str = ""
+    reason: str = ""  # why it ended before its time; empty if it did not, or was stopped
 
 
-class Desk(Protocol):
+class Responder(Protocol):
     """What a process answers to each message, and when its work is done; no network in it."""
 
     dropped: Dropped
@@ -80,7 +69,7 @@ class Desk(Protocol):
         """Whether the work is done, after so many seconds without a message."""
 
 
-class Line:
+class Channel:
     """A place to read from and one to write to, while they are connected.
 
     Whoever names itself leaves a last will there: that it is gone.
@@ -113,7 +102,7 @@ class Line:
         self._writing = self._reading if same else Connection(target.broker, will=will, **waiting)
         self._stack = ExitStack()
 
-    def __enter__(self) -> Line:
+    def __enter__(self) -> Channel:
         with ExitStack() as stack:
             # before it is read from, so that the first message can be answered
             for connection in dict.fromkeys((self._writing, self._reading)):
@@ -148,7 +137,7 @@ class Line:
 
 def serve(
     who: str,
-    desk: Desk,
+    responder: Responder,
     source: Place,
     target: Place,
     stop: threading.Event,
@@ -159,7 +148,7 @@ def serve(
     where: str = "",
     check: Callable[[], None] = lambda: None,
 ) -> Outcome:
-    """Answer each message as a desk does, until its work is done or ``stop`` is set.
+    """Answer each message as a responder does, until its work is done or ``stop`` is set.
 
     ``check`` is called between messages, and what it raises ends the process.
     """
@@ -167,33 +156,34 @@ def serve(
 
     def handle(message: Message) -> None:
         nonlocal heard
-        answer = None if desk.failure is not None else desk.answer(message.payload)
+        answer = None if responder.failure is not None else responder.answer(message.payload)
         if answer is not None:
             payload, step = answer
-            if not line.send(payload):
-                desk.dropped.add("broker away", "it is answered again when it comes again")
+            if not channel.send(payload):
+                responder.dropped.add("broker away", "it is answered again when it comes again")
             elif step is not None and on_step is not None:
                 on_step(step)
         heard = time.monotonic()
 
-    line = Line(source, target, handle, who=who, patience=patience, stop=stop)
-    with line:
-        say_ready(who, source, target, where or f"at step {desk.steps}")
+    channel = Channel(source, target, handle, who=who, patience=patience, stop=stop)
+    with channel:
+        say_ready(who, source, target, where or f"at step {responder.steps}")
         try:
             while not stop.wait(POLL):
                 check()
-                if not line.connected:  # time without a broker does not count
+                if not channel.connected:  # time without a broker does not count
                     heard = time.monotonic()
-                if desk.failure is not None or desk.done(time.monotonic() - heard, linger):
+                quiet = time.monotonic() - heard
+                if responder.failure is not None or responder.done(quiet, linger):
                     break
             else:
-                line.leave()
+                channel.leave()
         except BaseException:
-            line.leave()
+            channel.leave()
             raise
-    if desk.failure is not None:
-        raise desk.failure
-    return Outcome(desk.steps, desk.finished, desk.dropped.counts, desk.reason)
+    if responder.failure is not None:
+        raise responder.failure
+    return Outcome(responder.steps, responder.finished, responder.dropped.counts, responder.reason)
 
 
 def say_ready(who: str, source: Place, target: Place, more: str) -> None:
@@ -203,7 +193,7 @@ def say_ready(who: str, source: Place, target: Place, more: str) -> None:
     logger.info("%s: %s, %s, %s", who, listening, sending, more)
 
 
-class LineLog:
+class JsonLines:
     """A file with one JSON object per line, for its owner only; without a path nothing is written.
 
     An existing file is overwritten.
@@ -218,7 +208,7 @@ class LineLog:
             except OSError as error:
                 raise AffineDPError(f"{path} cannot be written: {error.strerror}") from None
 
-    def __enter__(self) -> LineLog:
+    def __enter__(self) -> JsonLines:
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, Matrix, Norm, within_range
 from affinedp.domains.base import Domain
 from affinedp.domains.manifold import AffineManifold
-from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.errors import AffineDPError, TooManyCircuitsError, listed
 from affinedp.exact.numbers import meaning, real_array, real_matrix
 from affinedp.neighbours.definition import NeighbourAnswer, among_directions
 from affinedp.neighbours.norms import EPS, TIED, ExactMatrix, largest_norm
@@ -99,31 +99,17 @@ class Sensitivity:
 
 @dataclass(frozen=True, eq=False)
 class Columns:
-    """Some moves between neighbours.
+    """Some moves between neighbours."""
 
-    Attributes
-    ----------
-    values : array, shape (n, K)
-        One move in each column, as far as neighbours may differ along it.
-    off : array, shape (n, K)
-        How far off each number may be.
-    exact : callable
-        The k-th move in rational numbers, entry to value; None where it is not known.
-    """
-
+    # one move in each column, as far as neighbours may differ along it; shape (n, K)
     values: FloatArray
-    off: FloatArray
+    off: FloatArray  # how far off each number may be; shape (n, K)
+    # the k-th move in rational numbers, entry to value; None where it is not known
     exact: Callable[[int], Vector | None]
 
     @classmethod
     def given(cls, values: ArrayLike) -> Columns:
-        """Return moves whose numbers are meant as they are: short decimals, or doubles.
-
-        Parameters
-        ----------
-        values : array_like, shape (n, K)
-            One move in each column.
-        """
+        """Return moves whose numbers are meant as they are: short decimals, or doubles."""
         columns = real_array(values, "moves", 2)
 
         def exact(k: int) -> Vector:
@@ -132,6 +118,12 @@ class Columns:
 
         whole = (columns == np.rint(columns)) & (np.abs(columns) < 2.0**53)
         return cls(columns, np.where(whole, 0.0, EPS * np.abs(columns)), exact)
+
+    def largest(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
+        """Return the largest norm of ``matrix @ v`` over these moves v."""
+        found = largest_norm(matrix, self.values, self.off, norm, self.exact, numbers)
+        direction = self.values[:, found.place].copy()
+        return Sensitivity(found.value, found.upper, True, "", direction)
 
 
 class Adjacency(Part):
@@ -195,6 +187,9 @@ class Adjacency(Part):
         if isinstance(self.domain, AffineManifold):
             return self.domain
         raise AffineDPError(f"{type(self).__name__} is not about a manifold, but {self.domain!r}")
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.words!r})"
 
     @property
     def words(self) -> str:
@@ -272,11 +267,7 @@ class Adjacency(Part):
         for columns in self.moves(MOST_LISTED):
             if columns.values.shape[1]:
                 count += columns.values.shape[1]
-                found = largest_norm(
-                    matrix, columns.values, columns.off, norm, columns.exact, numbers
-                )
-                direction = columns.values[:, found.place].copy()
-                best = best.worse(Sensitivity(found.value, found.upper, True, "", direction))
+                best = best.worse(columns.largest(matrix, norm, numbers))
         return replace(
             best,
             exact=best.upper <= best.value * (1 + ONLY_ROUNDING),
@@ -438,30 +429,21 @@ def checked_manifold(manifold: Any) -> AffineManifold:
     return manifold
 
 
-def checked_mu(mu: float | ArrayLike, n: int) -> FloatArray:
-    """Return one μ per entry, none negative and not all zero."""
-    values = real_array(mu, "mu")
-    if values.ndim == 0:
-        values = np.full(n, float(values))
-    if values.shape != (n,):
+def checked_mu(mu: Distances, names: Sequence[str]) -> FloatArray:
+    """Return how far each of some named things moves: one number, one each, or by name."""
+    values = real_array(named(mu, names), "mu")
+    if values.shape not in ((), (len(names),)):
         raise AffineDPError(
-            f"mu has shape {values.shape}; give one number, or one for each of {n} entries"
+            f"mu has shape {values.shape}; give one number, one for each of {listed(names)}, or a "
+            "mapping from names to numbers"
         )
     if np.any(values < 0) or not np.any(values > 0):
         raise AffineDPError("mu must be positive (zero for some entries at most)")
-    return np.asarray(frozen(values))
+    return np.asarray(frozen(np.broadcast_to(values, (len(names),))))
 
 
 def named(mu: Distances, names: Sequence[str]) -> float | ArrayLike:
-    """Return distances that may be given by name as numbers in order.
-
-    Parameters
-    ----------
-    mu : float, array_like or mapping
-        What a mapping leaves out does not move.
-    names : sequence of str
-        What there is.
-    """
+    """Return distances that may be given by name as numbers in order."""
     if not isinstance(mu, Mapping):
         return mu
     unknown = [name for name in mu if name not in names]

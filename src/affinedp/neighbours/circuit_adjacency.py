@@ -16,13 +16,14 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.domains.component import Component, parallel_columns
 from affinedp.domains.manifold import AffineManifold
-from affinedp.errors import TooManyCircuitsError
+from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.numbers import meaning, nonzeros
 from affinedp.exact.rational import exact_circuit
 from affinedp.neighbours.adjacency import (
     LISTED,
     Adjacency,
     Columns,
+    Distances,
     Sensitivity,
     Vector,
     alone,
@@ -63,7 +64,7 @@ LISTED_ERROR = 4 * ACCURATE
 # Entries up to which a circuit of long doubles is computed in rational arithmetic.
 LONG_CIRCUIT = 30
 # What moves between neighbours, in the words that a ledger knows it by.
-DEFINITION_4 = "one free entry of any basis (Definition 4)"
+DEFINITION_4 = "any one number, which others follow (Definition 4)"
 # A circuit that scores less than this share of the worst one cannot be worse in truth.
 CLEARLY_LESS = 1 - 1e-6
 # Circuits that are listed, and evaluated, where more are equally bad than the search remembers.
@@ -72,7 +73,7 @@ MOST_TIED = 500
 
 
 class CircuitAdjacency(Adjacency):
-    """Definition 4 of the paper: one free entry of any basis moves by at most its μ.
+    """Definition 4 of the paper: any one number moves by at most its μ, and others follow.
 
     The other free entries stay and the basis follows, so ``x`` moves along a circuit of
     ``ker D``; all circuits count.
@@ -81,9 +82,9 @@ class CircuitAdjacency(Adjacency):
     ----------
     manifold : AffineManifold
         The public equations.
-    mu : float or array_like, shape (n,)
-        How far an entry moves, one number or one per entry.  An entry with μ = 0 does not
-        move first but may follow; to make it public, add the equation.
+    mu : float, array_like of shape (n,), or mapping
+        How far an entry moves: one number, one per entry, or by name.  An entry with μ = 0, or
+        left out, does not move first but may follow; to make it public, add the equation.
     unit : str, optional
         What moves between neighbours, in a few words, for a ledger; unless given, all neighbours
         of Definition 4 have the same unit, whatever the equations.
@@ -102,13 +103,13 @@ class CircuitAdjacency(Adjacency):
     def __init__(
         self,
         manifold: AffineManifold,
-        mu: float | ArrayLike = 1.0,
+        mu: Distances = 1.0,
         *,
         unit: str | None = None,
         assumes: str = "",
     ) -> None:
         self.domain = checked_manifold(manifold)
-        self._mu = checked_mu(mu, manifold.n)
+        self._mu = checked_mu(mu, manifold.names)
         self._unit = checked_unit(unit)
         self.assumes = assumes
 
@@ -128,7 +129,8 @@ class CircuitAdjacency(Adjacency):
         """Who counts as a neighbour, in words."""
         known = f"; {self.assumes}" if self.assumes else ""
         reach = mu_words(self._mu)
-        return f"Definition 4: one free entry of any basis moves by at most {reach}{known}"
+        moves = f"any one number moves by at most {reach}, and the others follow the equations"
+        return f"Definition 4: {moves}{known}"
 
     @property
     def unit(self) -> str:
@@ -243,6 +245,8 @@ class CircuitAdjacency(Adjacency):
         support = np.flatnonzero(direction).tolist()
         if len(support) > LONG_CIRCUIT:
             return None
+        if not support:
+            return {}
         columns = [self.manifold.exact_column(i) for i in support]
         values = exact_circuit(columns) if len(support) > 1 else [1]
         if values is None:
@@ -513,3 +517,36 @@ def _dense_rows(columns: sparse.csc_array) -> FloatArray:
             DENSE_NUMBERS,
         )
     return np.asarray(rows[used].toarray())
+
+
+# ---------------------------------------------------------------------- what is asked for
+
+
+def adjacency_of(
+    manifold: AffineManifold,
+    adjacency: Adjacency | str | None = None,
+    mu: float | ArrayLike | None = None,
+) -> Adjacency:
+    """Return the neighbours that were asked for: Definition 4 with ``mu`` unless others are given.
+
+    Examples
+    --------
+    >>> adjacency_of(AffineManifold([[1, -1]]), mu=2).words
+    'Definition 4: any one number moves by at most μ = 2, and the others follow the equations'
+    """
+    checked_manifold(manifold)
+    if adjacency is None or (isinstance(adjacency, str) and adjacency == "entry"):
+        return CircuitAdjacency(manifold, 1.0 if mu is None else mu)
+    if isinstance(adjacency, str):
+        raise AffineDPError(
+            f"adjacency={adjacency!r:.60} has no meaning for a manifold, which does not say in "
+            "which entries a person is counted: give 'entry' or an Adjacency such as "
+            "DirectionAdjacency, or describe the table"
+        )
+    if mu is not None:
+        raise AffineDPError("give mu or adjacency, not both: the adjacency has its own scale")
+    if not isinstance(adjacency, Adjacency):
+        raise AffineDPError(f"adjacency must be an Adjacency, not {adjacency!r}")
+    if adjacency.domain is not manifold and adjacency.domain.key != manifold.key:
+        raise AffineDPError("the adjacency is about another manifold")
+    return adjacency

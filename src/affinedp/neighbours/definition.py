@@ -15,7 +15,7 @@ from affinedp.arrays import FloatArray, IntArray
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import exact_number, meaning
-from affinedp.exact.rational import reduce_exactly
+from affinedp.exact.rational import Echelon, reduce_exactly
 
 # A difference this small against its terms looks like rounding, and the reason says so.
 ROUNDING = Fraction(1, 10**9)
@@ -84,9 +84,7 @@ def among_circuits(
     They are if their difference is a vector of ``ker D`` with minimal support, some entry of which
     moves by at most its μ.
     """
-    moves = _difference(manifold, x, y)
-    moved = _names(manifold, moves)
-    early = _settled(manifold, moves, moved)
+    moves, moved, early = _asked(manifold, x, y)
     if early is not None:
         return early
     rows = [{j: row[j] for j in row if j in moves} for row in manifold.rational_rows]
@@ -114,9 +112,7 @@ def among_free_sets(
     y: Iterable[Any],
 ) -> NeighbourAnswer:
     """Return whether one entry of a chosen free set makes x and y neighbours."""
-    moves = _difference(manifold, x, y)
-    moved = _names(manifold, moves)
-    early = _settled(manifold, moves, moved)
+    moves, moved, early = _asked(manifold, x, y)
     if early is not None:
         return early
     best: tuple[tuple[int, Fraction], int, int, Fraction, Fraction] | None = None
@@ -147,9 +143,7 @@ def among_directions(
     manifold: AffineManifold, directions: Sequence[Vector], x: Iterable[Any], y: Iterable[Any]
 ) -> NeighbourAnswer:
     """Return whether x and y differ by at most one of the given directions."""
-    moves = _difference(manifold, x, y)
-    moved = _names(manifold, moves)
-    early = _settled(manifold, moves, moved)
+    moves, moved, early = _asked(manifold, x, y)
     if early is not None:
         return early
     parallel: tuple[Fraction, int] | None = None
@@ -185,10 +179,14 @@ def among_directions(
     )
 
 
-def _difference(manifold: AffineManifold, x: Iterable[Any], y: Iterable[Any]) -> Vector:
-    """The nonzero entries of y − x."""
+def _asked(
+    manifold: AffineManifold, x: Iterable[Any], y: Iterable[Any]
+) -> tuple[Vector, tuple[str, ...], NeighbourAnswer | None]:
+    """The nonzero entries of y − x, their names, and the answer where it is clear from them."""
     pair = [_read(manifold, data, name) for data, name in ((x, "x"), (y, "y"))]
-    return {i: b - a for i, (a, b) in enumerate(zip(*pair)) if a != b}
+    moves = {i: b - a for i, (a, b) in enumerate(zip(*pair)) if a != b}
+    moved = _names(manifold, moves)
+    return moves, moved, _settled(manifold, moves, moved)
 
 
 def _read(manifold: AffineManifold, data: Iterable[Any], name: str) -> list[Fraction]:
@@ -263,25 +261,12 @@ def _smaller(reduced: list[tuple[int, Mapping[int, Fraction]]], entries: list[in
 
 def _free_set(manifold: AffineManifold, follow: set[int]) -> tuple[str, ...] | None:
     """The free entries of a basis that contains these entries, by exact exchange."""
-    rows = [dict(row) for row in manifold.rational_rows]
+    rows = manifold.rational_rows
     if len(rows) * sum(map(len, rows)) > MOST_WORK:
         return None
-    basis: set[int] = set()
-    left = list(range(len(rows)))
-    for column in [*sorted(follow), *(j for j in range(manifold.n) if j not in follow)]:
-        chosen = next((i for i in left if column in rows[i]), None)
-        if chosen is None:
-            continue
-        left.remove(chosen)
-        basis.add(column)
-        pivot = rows[chosen]
-        for i in left:
-            if column in rows[i]:
-                factor = rows[i][column] / pivot[column]
-                for j, value in pivot.items():
-                    after = rows[i].pop(j, Fraction(0)) - factor * value
-                    if after:
-                        rows[i][j] = after
+    space = Echelon(len(rows))
+    order = [*sorted(follow), *(j for j in range(manifold.n) if j not in follow)]
+    basis = {j for j in order if space.add(manifold.exact_column(j))}
     return tuple(name for i, name in enumerate(manifold.names) if i not in basis)
 
 

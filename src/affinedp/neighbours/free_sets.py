@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.domains.manifold import AffineManifold
-from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.errors import NAMED, AffineDPError, TooManyCircuitsError, listed
 from affinedp.exact.canonical import exact_directions, exchange_work
 from affinedp.exact.numbers import meaning
 from affinedp.neighbours.adjacency import (
@@ -23,6 +23,7 @@ from affinedp.neighbours.adjacency import (
     ONLY_ROUNDING,
     Adjacency,
     Columns,
+    Distances,
     Sensitivity,
     Vector,
     alone,
@@ -38,12 +39,8 @@ from affinedp.neighbours.norms import (
     EPS,
     ExactMatrix,
     as_float,
-    column_norms,
-    first_largest,
-    largest_norm,
-    overflow,
 )
-from affinedp.parts import digest
+from affinedp.parts import digest, frozen
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -66,8 +63,8 @@ class FreeSetAdjacency(Adjacency):
         The public equations.
     free_sets : sequence of sequences
         Each a set of ``manifold.dim`` entries (names or positions) that determine x.
-    mu : float or array_like, shape (n,)
-        How far an entry moves, one number or one per entry.
+    mu : float, array_like of shape (n,), or mapping
+        How far an entry moves: one number, one per entry, or by name (others do not move first).
     unit : str, optional
         What moves between neighbours, in a few words, for a ledger; unless given, sets of the
         same names have the same unit.
@@ -88,16 +85,16 @@ class FreeSetAdjacency(Adjacency):
         self,
         manifold: AffineManifold,
         free_sets: Sequence[Sequence[int | str]],
-        mu: float | ArrayLike = 1.0,
+        mu: Distances = 1.0,
         *,
         unit: str | None = None,
     ) -> None:
         self.domain = checked_manifold(manifold)
-        self._mu = checked_mu(mu, manifold.n)
+        self._mu = checked_mu(mu, manifold.names)
         self._unit = checked_unit(unit)
         if isinstance(free_sets, str) or not isinstance(free_sets, Sequence) or manifold.dim == 0:
             raise AffineDPError("free_sets must be a list of sets of entries that determine x")
-        self._sets = tuple(_entry_positions(manifold, entries) for entries in free_sets)
+        self._sets = tuple(frozen(_entry_positions(manifold, entries)) for entries in free_sets)
         if not self._sets:
             raise AffineDPError("free_sets is empty: give at least one set of free entries")
         for entries in self._sets:
@@ -127,8 +124,13 @@ class FreeSetAdjacency(Adjacency):
     @property
     def words(self) -> str:
         """Who counts as a neighbour, in words."""
-        sets = f"{len(self._sets)} chosen free sets" if len(self._sets) > 1 else "a chosen free set"
-        return f"one entry of {sets} moves by at most {mu_words(self._mu)}"
+        names = self.manifold.names
+        sets = [listed([names[i] for i in entries]) for entries in self._sets[:NAMED]]
+        how = f"by at most {mu_words(self._mu)}, and the rest follows"
+        if len(self._sets) == 1:
+            return f"{'one of ' if len(self._sets[0]) > 1 else ''}{sets[0]} moves alone, {how}"
+        more = "; …" if len(self._sets) > NAMED else ""
+        return f"one of a free set ({'; '.join(sets)}{more}) moves alone, {how}"
 
     @property
     def unit(self) -> str:
@@ -175,7 +177,8 @@ class FreeSetAdjacency(Adjacency):
 
     @within_range
     def measured(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
-        found = [self._one_set(matrix, entries, norm) for entries in self._sets]
+        found = [self._block(entries).largest(matrix, norm, None) for entries in self._sets]
+        numbers = numbers or ExactMatrix.of(matrix)
         # the sets that may be the worst in view of rounding are measured again, exactly
         certain, work = 0.0, 0.0
         for place in sorted(range(len(found)), key=lambda p: -found[p].upper):
@@ -183,7 +186,7 @@ class FreeSetAdjacency(Adjacency):
             work += exchange_work(self.manifold.canonical, entries)
             if found[place].upper <= certain or work > EXACT_EXCHANGES or not self._is_rational:
                 break
-            found[place] = self._one_set_exactly(matrix, entries, norm, numbers)
+            found[place] = self._exact_block(entries).largest(matrix, norm, numbers)
             certain = max(certain, found[place].value)
         best = found[0]
         for other in found[1:]:
@@ -277,30 +280,6 @@ class FreeSetAdjacency(Adjacency):
             for j, value in vector.items():
                 block[j, k] = as_float(value)
         return Columns(block, EPS * np.abs(block), lambda k: vectors[k])
-
-    def _one_set(self, matrix: Matrix, entries: IntArray, norm: Norm) -> Sensitivity:
-        """What one set amounts to in floating point."""
-        columns = self._block(entries)
-        vectors = columns.values
-        with np.errstate(over="ignore", invalid="ignore"):
-            lengths = column_norms(matrix @ vectors, norm)
-            off = columns.off + 2 * self.manifold.n * EPS * np.abs(vectors)
-            upper = lengths + column_norms(abs(matrix) @ off, norm)
-        if not np.all(np.isfinite(upper)):
-            raise overflow()
-        place = first_largest(lengths)
-        direction = vectors[:, place]
-        return Sensitivity(float(lengths[place]), float(upper.max()), True, "", direction)
-
-    def _one_set_exactly(
-        self, matrix: Matrix, entries: IntArray, norm: Norm, numbers: ExactMatrix | None
-    ) -> Sensitivity:
-        """What one set amounts to, from its directions in rational arithmetic."""
-        columns = self._exact_block(entries)
-        numbers = numbers or ExactMatrix.of(matrix)
-        block = columns.values
-        largest = largest_norm(matrix, block, columns.off, norm, columns.exact, numbers)
-        return Sensitivity(largest.value, largest.upper, True, "", block[:, largest.place])
 
 
 def _entry_positions(manifold: AffineManifold, entries: Sequence[int | str]) -> IntArray:

@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.domains.dynamics import dynamics_of
-from affinedp.domains.plant import Plant, seen_system
+from affinedp.domains.dynamics import Plant, dynamics_of, seen_system
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.neighbours.adjacency import (
@@ -20,10 +19,10 @@ from affinedp.neighbours.adjacency import (
     Adjacency,
     Columns,
     Distances,
+    checked_mu,
     mu_words,
-    named,
 )
-from affinedp.parts import digest, frozen
+from affinedp.parts import digest
 
 SMALLEST, LARGEST = 1e-100, 1e100
 MOST_WINDOW = 2000
@@ -31,31 +30,20 @@ MOST_WINDOW = 2000
 
 @dataclass(frozen=True, eq=False)
 class Inputs(Adjacency):
-    """One private input changes for a while, the future follows, and the past stays.
-
-    Attributes
-    ----------
-    domain : Plant
-        From the private inputs to the outputs, and how many of these are sent.
-    mu : array, shape (m,)
-        How far each private input moves: the root of the sum of squares over the window.
-    window : int or None
-        How many steps in a row may change; None for any number.
-    forward : bool
-        Whether what moves are entries of the state, which jump.
-    """
+    """One private input changes for a while, the future follows, and the past stays."""
 
     kind = "inputs"
-    domain: Plant
+    domain: Plant  # from the private inputs to the outputs, and how many of these are sent
+    # how far each private input moves: the root of the sum of squares over the window; shape (m,)
     mu: FloatArray
-    window: int | None = 1
-    forward: bool = False
+    window: int | None = 1  # how many steps in a row may change; None for any number
+    forward: bool = False  # whether what moves are entries of the state, which jump
 
     def __post_init__(self) -> None:
-        mu = checked_mu(self.mu, self.domain.names)
+        mu = _in_range(self.mu, self.domain.names)
         if mu.shape != np.shape(self.mu) or np.any(mu == 0):
             raise AffineDPError("mu must be one positive number for each private input")
-        object.__setattr__(self, "mu", frozen(mu))
+        object.__setattr__(self, "mu", mu)
         if self.window is not None:
             checked_window(self.window)
 
@@ -159,7 +147,7 @@ def private_inputs(
         )
     chosen = _chosen(inputs, names)
     names = tuple(names[i] for i in chosen)
-    distances = checked_mu(mu, names)
+    distances = _in_range(mu, names)
     moved = np.flatnonzero(distances > 0)
     chosen, names = [chosen[i] for i in moved], tuple(names[i] for i in moved)
     system = seen_system(A, E[:, chosen], C, F[:, chosen])
@@ -173,7 +161,7 @@ def forward_states(system: Any, mu: Distances, horizon: int | None = None) -> In
     if dynamics.time_varying:
         raise AffineDPError("stationary noise needs matrices that do not change over time")
     n, p = dynamics.states, dynamics.outputs
-    distances = checked_mu(mu, dynamics.state_names)
+    distances = _in_range(mu, dynamics.state_names)
     moved = np.flatnonzero(distances > 0)
     system = seen_system(dynamics.A, np.eye(n)[:, moved], dynamics.C, np.zeros((p, len(moved))))
     names = tuple(dynamics.state_names[i] for i in moved)
@@ -181,20 +169,13 @@ def forward_states(system: Any, mu: Distances, horizon: int | None = None) -> In
     return Inputs(plant, distances[moved], forward=True)
 
 
-def checked_mu(mu: Distances, names: Sequence[str]) -> FloatArray:
-    """Return how far each of some named things moves: one number, one each, or by name."""
-    values = real_array(named(mu, names), "mu")
-    if values.shape not in ((), (len(names),)):
-        raise AffineDPError(
-            f"mu has shape {values.shape}; give one number, one for each of {', '.join(names)}, "
-            "or a mapping from names to numbers"
-        )
-    if np.any(values < 0) or not np.any(values > 0):
-        raise AffineDPError("mu must be positive (zero at most for what is not private)")
+def _in_range(mu: Distances, names: Sequence[str]) -> FloatArray:
+    """How far each of some named things moves, in numbers whose squares are doubles."""
+    values = checked_mu(mu, names)
     some = values[values > 0]
     if some.max() > LARGEST or some.min() < SMALLEST:
         raise AffineDPError(f"mu must lie between {SMALLEST:g} and {LARGEST:g}; use other units")
-    return np.array(np.broadcast_to(values, (len(names),)))
+    return values
 
 
 def checked_window(window: float) -> int | None:

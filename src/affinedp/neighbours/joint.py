@@ -43,13 +43,6 @@ class JointAdjacency(Adjacency):
     ``Σ s`` (Laplace) of the parts' own s, and that is attained.  For other noise the sum of the
     parts' sensitivities is a bound.
 
-    Parameters
-    ----------
-    parts : sequence of Adjacency
-        All on one manifold.
-    unit : str, optional
-        What moves between neighbours, in a few words, for a ledger.
-
     Examples
     --------
     >>> import affinedp as adp

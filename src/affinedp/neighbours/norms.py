@@ -11,6 +11,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, Norm, is_sparse
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import nonzeros
 
 EPS = float(np.finfo(float).eps)
 # Nonzero numbers in a matrix up to which norms are computed in rational arithmetic.
@@ -21,44 +22,25 @@ MEASURED_AGAIN = 64
 TIED = 1e-11
 
 
-def integer_rows(rows: Sequence[Sequence[float]]) -> tuple[list[dict[int, int]], Fraction]:
-    """Return doubles as integers times one common power of two, zeros left out."""
-    pairs = [{j: a.as_integer_ratio() for j, a in enumerate(row) if a} for row in rows]
-    unit = max((down for row in pairs for _, down in row.values()), default=1)
-    whole = [{j: up * (unit // down) for j, (up, down) in row.items()} for row in pairs]
-    return whole, Fraction(1, unit)
-
-
 @dataclass(frozen=True)
 class ExactMatrix:
-    """A matrix of doubles, which are rational numbers.
+    """A matrix of doubles, which are rational numbers."""
 
-    Attributes
-    ----------
-    rows : list of dict
-        Column to integer.
-    unit : Fraction
-        What the integers are multiples of.
-    """
-
-    rows: list[dict[int, int]]
-    unit: Fraction
+    rows: list[dict[int, int]]  # column to integer
+    unit: Fraction  # what the integers are multiples of
 
     @classmethod
     def of(cls, matrix: Matrix) -> ExactMatrix | None:
         """Return the matrix in exact numbers, or None if it has too many."""
-        if is_sparse(matrix):
-            if matrix.nnz > EXACT_NUMBERS:
-                return None
-            entries = matrix.tocoo()
-            places = zip(entries.row.tolist(), entries.col.tolist(), entries.data.tolist())
-            whole, unit = integer_rows([entries.data.tolist()])
-            rows: dict[int, dict[int, int]] = {}
-            for place, (i, j, value) in enumerate(places):
-                if value:
-                    rows.setdefault(i, {})[j] = whole[0][place]
-            return cls(list(rows.values()), unit)
-        return cls(*integer_rows(matrix.tolist())) if matrix.size <= EXACT_NUMBERS else None
+        if (matrix.nnz if is_sparse(matrix) else matrix.size) > EXACT_NUMBERS:
+            return None
+        row, column, values = (part.tolist() for part in nonzeros(matrix))
+        ratios = [value.as_integer_ratio() for value in values]
+        unit = max((down for _, down in ratios), default=1)  # all are powers of two
+        rows: dict[int, dict[int, int]] = {}
+        for i, j, (up, down) in zip(row, column, ratios):
+            rows.setdefault(i, {})[j] = up * (unit // down)
+        return cls(list(rows.values()), Fraction(1, unit))
 
     @classmethod
     def of_rationals(cls, rows: Sequence[Mapping[int, Fraction]]) -> ExactMatrix:
@@ -142,19 +124,11 @@ def norm_with_bound(matrix: FloatArray, vector: FloatArray, norm: Norm) -> tuple
 
 @dataclass(frozen=True)
 class LargestNorm:
-    """The largest norm over some directions.
+    """The largest norm over some directions."""
 
-    Attributes
-    ----------
-    value, upper : float
-        The norm, and what it is certainly at most.
-    place : int
-        The direction that attains it up to rounding; of several, the first.
-    """
-
-    value: float
+    value: float  # value, upper: the norm, and what it is certainly at most
     upper: float
-    place: int
+    place: int  # the direction that attains it up to rounding; of several, the first
 
 
 def largest_norm(

@@ -68,7 +68,7 @@ class People(Adjacency):
         if not isinstance(self.domain, Counts):
             raise AffineDPError(f"people are counted in tables, not in {self.domain!r:.60}")
         if self.move not in get_args(Move):
-            raise AffineDPError(f"neighbours must be one of {get_args(Move)}, not {self.move!r}")
+            raise AffineDPError(f"adjacency must be one of {get_args(Move)}, not {self.move!r}")
         if self.move == "replace" and not self.domain.fixed_people:
             raise AffineDPError("people who only move need a public number of people")
         for name in ("household", "at_most", "amount"):
@@ -151,15 +151,7 @@ class People(Adjacency):
 
 
 def unit_of(kind: str, household: int = 1) -> str:
-    """Return what moves between neighbours, in a few words.
-
-    Parameters
-    ----------
-    kind : str
-        Who moves: a move, or ``"public"`` where people only move under public totals.
-    household : int
-        How many people may move at once.
-    """
+    """Return what moves between neighbours, in a few words."""
     words = UNITS[kind]
     if household == 1:
         return words
@@ -172,15 +164,7 @@ def amount_words(amount: Any) -> str:
 
 
 def checked_people(count: Any, name: str = "household") -> int:
-    """Return a number of people, or refuse what is none.
-
-    Parameters
-    ----------
-    count : int
-        At least 1.
-    name : str
-        What it is called.
-    """
+    """Return a number of people, or refuse what is none."""
     if isinstance(count, bool) or not isinstance(count, int | np.integer):
         raise AffineDPError(f"{name} must be a number of people, not {count!r}")
     if not 1 <= count <= MOST_PEOPLE:

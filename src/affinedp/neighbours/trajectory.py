@@ -10,7 +10,6 @@ Trajectories are known by their initial state, so all are described by differenc
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -21,10 +20,10 @@ from typing import ClassVar, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from affinedp.arrays import FloatArray, Matrix, Norm, dense
+from affinedp.arrays import FloatArray, Matrix, Norm
 from affinedp.domains.dynamics import ENDLESS, Dynamics
 from affinedp.domains.manifold import AffineManifold
-from affinedp.domains.powers import SingularDynamicsError, scan_inverse_transitions
+from affinedp.domains.powers import scan_inverse_transitions
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.numbers import real_array
 from affinedp.neighbours.adjacency import (
@@ -91,13 +90,7 @@ class TrajectoryAdjacency(Adjacency):
         return None
 
     def on_manifold(self, manifold: AffineManifold) -> Adjacency:
-        """Return the same neighbours on the manifold of whole trajectories.
-
-        Parameters
-        ----------
-        manifold : AffineManifold
-            Of :func:`trajectory_manifold`.
-        """
+        """Return the same neighbours on the manifold of whole trajectories."""
         times, n = self.mu.shape
         sets = [list(range(t * n, (t + 1) * n)) for t in range(times)]
         distances = np.zeros(manifold.n)
@@ -107,21 +100,13 @@ class TrajectoryAdjacency(Adjacency):
 
 @dataclass(frozen=True, eq=False)
 class InitialState(TrajectoryAdjacency):
-    """One entry of x(0) moves, the others stay, and the future follows.
-
-    Attributes
-    ----------
-    domain : Dynamics
-        The system; its state matrices may be singular.
-    mu : array, shape (1, n)
-        How far each entry of x(0) moves.
-    """
+    """One entry of x(0) moves, the others stay, and the future follows."""
 
     kind = "initial state"
     said = "initial"
     rank = "Theorem 3 for x(0) alone: initial neighbours, a weaker promise than time-local"
-    domain: Dynamics
-    mu: FloatArray = field(repr=False)
+    domain: Dynamics  # the system; its state matrices may be singular
+    mu: FloatArray = field(repr=False)  # how far each entry of x(0) moves; shape (1, n)
 
     def __post_init__(self) -> None:
         self._check(1)
@@ -154,36 +139,16 @@ class InitialState(TrajectoryAdjacency):
         """Return which entries of x(0) differ between some neighbours."""
         return np.asarray(self.mu[0] > 0)
 
-    def measured(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
-        """Return the largest norm of ``matrix @ d`` over the differences d of x(0)."""
-        matrix = dense(matrix)
-        lengths = np.linalg.norm(matrix * self.mu[0], ord=norm, axis=0)
-        place = int(lengths.argmax())
-        value = float(lengths[place])
-        direction = np.zeros(self.domain.states)
-        direction[place] = self.mu[0, place]
-        method = f"{int(self.moving().sum())} directions, closed form; the worst is "
-        method += f"{self.domain.state_names[place]} at time 0"
-        return Sensitivity(value, value * (1 + (len(matrix) + 8) * EPS), True, method, direction)
-
 
 @dataclass(frozen=True, eq=False)
 class TimeLocal(TrajectoryAdjacency):
-    """One entry of the state at one time moves, the others at that time stay (Theorem 3).
-
-    Attributes
-    ----------
-    domain : Dynamics
-        With nonsingular state matrices.
-    mu : array, shape (horizon, n)
-        How far each entry moves at each time.
-    """
+    """One entry of the state at one time moves, the others at that time stay (Theorem 3)."""
 
     kind = "time-local"
     said = "time-local"
     rank = "Theorem 3: time-local neighbours, a weaker promise than Definition 4"
-    domain: Dynamics
-    mu: FloatArray = field(repr=False)
+    domain: Dynamics  # with nonsingular state matrices
+    mu: FloatArray = field(repr=False)  # how far each entry moves at each time; shape (horizon, n)
 
     def __post_init__(self) -> None:
         self._check(self.domain.horizon)
@@ -217,13 +182,7 @@ class TimeLocal(TrajectoryAdjacency):
             moved = inverses.transpose(0, 2, 1) * distance[t : t + len(inverses), :, None]
             rows[t * n : (t + len(inverses)) * n] = moved.reshape(-1, n)
 
-        try:
-            error = scan_inverse_transitions(self.domain, keep).error
-        except SingularDynamicsError as refusal:
-            raise SingularDynamicsError(
-                f"time-local neighbours (Theorem 3) need nonsingular state matrices: {refusal}. "
-                "Use neighbours='manifold' (Definition 4), which does without"
-            ) from None
+        error = scan_inverse_transitions(self.domain, keep).error
         # exact: no protected state ever moves these entries
         rows[:, ~self.moving()] = 0.0
         protected = distance.ravel() > 0
@@ -252,48 +211,16 @@ class TimeLocal(TrajectoryAdjacency):
             values = rows[start : start + CHUNK].T
             yield Columns(values, error + 2 * EPS * np.abs(values), _unknown)
 
-    def measured(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
-        """Return the largest norm of ``matrix @ d`` over the differences d of x(0)."""
-        matrix = dense(matrix)
-        rows, error = self._differences
-        r, n = matrix.shape
-        rounding = (2 * n + r + 20) * EPS
-        spill = error * math.sqrt(n) * float(np.linalg.norm(matrix)) * (1 + rounding)
-        if norm == 1:
-            spill *= math.sqrt(r)  # of r numbers the 1-norm is at most √r times the 2-norm
-        best = (-1.0, 0.0, 0)
-        for start in range(0, len(rows), CHUNK):
-            part = rows[start : start + CHUNK]
-            lengths = np.linalg.norm(part @ matrix.T, ord=norm, axis=1)
-            terms = np.linalg.norm(np.abs(part) @ np.abs(matrix).T, ord=norm, axis=1)
-            upper = (lengths + rounding * terms + spill) * (1 + 4 * EPS)
-            place = int(upper.argmax())
-            if upper[place] > best[0]:
-                best = (float(upper[place]), float(lengths[place]), start + place)
-        upper_bound, value, place = best
-        t, k = divmod(int(np.flatnonzero(self.mu.ravel() > 0)[place]), n)
-        worst = f"the worst is {self.domain.state_names[k]} at time {t}"
-        method = f"{len(rows):,} directions, closed form; {worst}"
-        return Sensitivity(value, upper_bound, True, method, rows[place].copy())
-
 
 @dataclass(frozen=True, eq=False)
 class WholeManifold(TrajectoryAdjacency):
-    """All neighbours of Definition 4 on the manifold of trajectories.
-
-    Attributes
-    ----------
-    domain : Dynamics
-        The system; its state matrices may be singular.
-    mu : array, shape (horizon, n)
-        How far each entry moves at each time.
-    """
+    """All neighbours of Definition 4 on the manifold of trajectories."""
 
     kind = "whole trajectories"
     said = "manifold"
     rank = "the neighbours of Definition 4"
-    domain: Dynamics
-    mu: FloatArray = field(repr=False)
+    domain: Dynamics  # the system; its state matrices may be singular
+    mu: FloatArray = field(repr=False)  # how far each entry moves at each time; shape (horizon, n)
 
     def __post_init__(self) -> None:
         self._check(self.domain.horizon)
@@ -329,7 +256,7 @@ class WholeManifold(TrajectoryAdjacency):
         except TooManyCircuitsError as error:
             raise TooManyCircuitsError(
                 f"the trajectories have too many neighbours of Definition 4 to list ({error}). "
-                "Shorten the horizon, or use neighbours='time-local' (a weaker promise)",
+                "Shorten the horizon, or use adjacency='time-local' (a weaker promise)",
                 error.estimate,
                 error.limit,
             ) from None
@@ -361,16 +288,10 @@ class WholeManifold(TrajectoryAdjacency):
 
 @dataclass(frozen=True, eq=False)
 class FirstState(Adjacency):
-    """Neighbours of a trajectory as data that is x(0) alone.
-
-    Attributes
-    ----------
-    of : TrajectoryAdjacency
-        Whose words, unit and key it has.
-    """
+    """Neighbours of a trajectory as data that is x(0) alone."""
 
     kind = "first state"
-    of: TrajectoryAdjacency
+    of: TrajectoryAdjacency  # whose words, unit and key it has
 
     @cached_property
     def domain(self) -> AffineManifold:  # type: ignore[override]
@@ -430,15 +351,7 @@ def _first(columns: Columns, n: int) -> Callable[[int], Vector | None]:
 
 
 def trajectory_manifold(dynamics: Dynamics, offsets: ArrayLike | None = None) -> AffineManifold:
-    """Return the manifold of trajectories ``[x(0); …; x(T−1)]``.
-
-    Parameters
-    ----------
-    dynamics : Dynamics
-        The system and its horizon.
-    offsets : array_like, shape (horizon − 1, n), optional
-        The public inputs, ``B u(t)``; zero by default.
-    """
+    """Return the manifold of trajectories ``[x(0); …; x(T−1)]``."""
     import scipy.sparse as sparse
 
     n, horizon = dynamics.states, dynamics.horizon

@@ -7,27 +7,145 @@ state.  Both are reproduced as they are, beside the least scale and the better r
 from __future__ import annotations
 
 import math
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
+from affinedp.arrays import FloatArray
+from affinedp.consensus.private import PrivateConsensus
 from affinedp.consensus.readouts import READOUTS
+from affinedp.consensus.runs import Run
+from affinedp.errors import AffineDPError
+from affinedp.laws.base import LawName
 from affinedp.laws.calibration import gaussian_sigma_bound
-from affinedp.paper.claims import Claim, verdict_of
-from affinedp.paper.consensus_figures import draw_all
-from affinedp.paper.large_network import converging
-from affinedp.paper.ten_agents import (
-    DELTA,
-    EPSILONS,
-    PAPER_AVERAGE,
-    PAPER_SIGMAS,
-    RUNS,
-    STEPS,
-    VALUES,
-    Setting,
-    experiments,
-    ten_agents,
-)
+from affinedp.paper.report import Claim, verdict_of
+
+# The figure with the graph has no list of links in the text; these are those of the example.
+LINKS = (
+    (1, 2), (1, 10), (2, 3), (2, 5), (2, 10), (3, 4), (4, 5), (5, 6), (5, 7), (6, 7), (7, 8),
+    (7, 10), (8, 9), (9, 10),
+)  # fmt: skip
+VALUES = (10.0, 100.0, 20.0, -30.0, -20.0, -60.0, 70.0, 0.0, 80.0, -20.0)
+WEIGHT = 0.25
+EPSILONS = (1.0, 0.1, 0.01)
+DELTA = 0.01
+PAPER_AVERAGE = 10.0
+PAPER_SIGMAS = {1.0: 2.5244, 0.1: 23.4765, 0.01: 232.8495}
+STEPS, RUNS = 30, 500
+
+
+@dataclass(frozen=True, eq=False)
+class Setting:
+    """One noise on the ten agents, simulated and exact."""
+
+    law: LawName
+    epsilon: float
+    rule: str
+    consensus: PrivateConsensus
+    run: Run
+
+    @property
+    def sigma(self) -> float:
+        """σ of every agent."""
+        return float(self.consensus.sigma[0])
+
+    def exact(self, readout: str = "state") -> FloatArray:
+        """Return E‖read-out(t) − x*‖² at every step."""
+        return np.asarray(self.consensus.mean_square_error(VALUES, STEPS, readout))
+
+
+def ten_agents(
+    law: LawName = "gaussian", epsilon: float = 1.0, rule: str = "least"
+) -> PrivateConsensus:
+    """Return the paper's example: ten agents, each link with weight 1/4.
+
+    Examples
+    --------
+    >>> [round(ten_agents(rule=rule).limit(), 2) for rule in ("paper", "least")]
+    [57.35, 31.74]
+    """
+    ends = np.array(LINKS) - 1
+    made = PrivateConsensus.from_edges(
+        10,
+        ends[:, 0],
+        ends[:, 1],
+        weights=WEIGHT,
+        names=range(1, 11),
+        law=law,
+        epsilon=epsilon,
+        delta=DELTA if law == "gaussian" else 0.0,
+    )
+    if rule == "paper" and law == "gaussian":
+        return made.with_noise(sigma=PAPER_SIGMAS[epsilon])
+    return made
+
+
+def experiments(runs: int = RUNS, seed: int = 0) -> list[Setting]:
+    """Return both experiments of section VI: Gaussian noise by both rules, and Laplace noise."""
+    found = []
+    kinds: tuple[tuple[LawName, str], ...] = (
+        ("gaussian", "paper"), ("gaussian", "least"), ("laplace", "least"),
+    )  # fmt: skip
+    cases = [(law, rule, epsilon) for law, rule in kinds for epsilon in EPSILONS]
+    for (law, rule, epsilon), own in zip(cases, np.random.SeedSequence(seed).spawn(len(cases))):
+        consensus = ten_agents(law, epsilon, rule)
+        run = consensus.run(VALUES, STEPS, runs, own)
+        found.append(Setting(law, epsilon, rule, consensus, run))
+    return found
+
+
+SNAPSHOTS = (0, 10, 100, 400, 5_000)
+EPSILON = 0.5
+
+
+@dataclass(frozen=True, eq=False)
+class Convergence:
+    """One run on a large network."""
+
+    consensus: PrivateConsensus
+    places: FloatArray
+    average: float
+    messages: FloatArray
+    times: FloatArray
+    errors: Mapping[str, FloatArray]
+
+
+def geometric_links(agents: int, seed: int) -> tuple[FloatArray, FloatArray]:
+    """Return random places in the unit square, and links between those that are near.
+
+    Opposite sides of the square meet, so that no agent at a side has fewer neighbours.
+    """
+    from scipy.spatial import cKDTree
+
+    places = np.random.default_rng(seed).random((agents, 2))
+    reach = math.sqrt(2 * math.log(agents) / (math.pi * agents))
+    return places, cKDTree(places, boxsize=1.0).query_pairs(reach, output_type="ndarray")
+
+
+def converging(agents: int = 100_000, seed: int = 0) -> Convergence:
+    """Run consensus on a geometric network whose values form waves over the square.
+
+    Examples
+    --------
+    >>> found = converging(agents=500)
+    >>> found.messages.shape, bool(found.errors["message"][-1] < found.errors["state"][-1] / 50)
+    ((5, 500), True)
+    """
+    if isinstance(agents, bool) or not isinstance(agents, int) or agents < 100:
+        raise AffineDPError(f"a large network has at least 100 agents, not {agents!r}")
+    places, links = geometric_links(agents, seed)
+    consensus = PrivateConsensus.from_edges(
+        agents, links[:, 0], links[:, 1], law="laplace", epsilon=EPSILON
+    )
+    waves = np.cos(4 * np.pi * places[:, 0]) * np.cos(4 * np.pi * places[:, 1])
+    x0 = 20.0 + 4.0 * waves
+    # one seed: the same draws at every snapshot
+    snapshots = [consensus.run(x0, t, 1, seed, keep="last").messages[0, 0] for t in SNAPSHOTS]
+    run = consensus.run(x0, SNAPSHOTS[-1], 1, seed, keep="errors")
+    times = np.unique(np.geomspace(1, SNAPSHOTS[-1], 60).round().astype(int))
+    errors = {str(name): run.squared_error(name)[0, times] / agents for name in READOUTS}
+    return Convergence(consensus, places, float(x0.mean()), np.array(snapshots), times, errors)
 
 
 def claims(runs: int = RUNS, seed: int = 0) -> list[Claim]:
@@ -163,8 +281,3 @@ def _variance_one() -> Claim:
         "ε kept by Laplace draws of variance 1 (as in the public scripts) at σ = 1",
         1.0, kept, verdict_of(kept <= 1.0), "L(0, 1) has variance 2",
     )  # fmt: skip
-
-
-def figures(out: Path, runs: int = RUNS, seed: int = 0, agents: int = 100_000) -> list[Path]:
-    """Draw Figures 4 to 7, the read-outs side by side, and a large network converging."""
-    return draw_all(Path(out), experiments(runs, seed), converging(agents, seed))

@@ -10,6 +10,19 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from affinedp.consensus.readouts import READOUTS
+from affinedp.paper.consensus import (
+    DELTA,
+    EPSILON,
+    LINKS,
+    RUNS,
+    SNAPSHOTS,
+    STEPS,
+    VALUES,
+    Convergence,
+    Setting,
+    converging,
+    experiments,
+)
 from affinedp.paper.drawing import (
     BLUE,
     GREEN,
@@ -24,8 +37,6 @@ from affinedp.paper.drawing import (
     title,
     write_figures,
 )
-from affinedp.paper.large_network import EPSILON, SNAPSHOTS, Convergence
-from affinedp.paper.ten_agents import DELTA, LINKS, STEPS, VALUES, Setting
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -224,3 +235,8 @@ def _size(agents: int, width: float) -> float:
 
 def _signed(value: float) -> str:
     return f"{value:g}".replace("-", "−")
+
+
+def figures(out: Path, runs: int = RUNS, seed: int = 0, agents: int = 100_000) -> list[Path]:
+    """Draw Figures 4 to 7, the read-outs side by side, and a large network converging."""
+    return draw_all(Path(out), experiments(runs, seed), converging(agents, seed))

@@ -10,6 +10,19 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from affinedp.control.by_time import noise_by_time
+from affinedp.paper.control import (
+    DELTA,
+    EPSILON,
+    EPSILONS,
+    HORIZON,
+    PERIOD,
+    TrackingErrors,
+    Tradeoff,
+    guessed_velocities,
+    protections,
+    tracking_errors,
+    tradeoff,
+)
 from affinedp.paper.drawing import (
     BLUE,
     GREEN,
@@ -19,16 +32,6 @@ from affinedp.paper.drawing import (
     panels,
     title,
     write_figures,
-)
-from affinedp.paper.vehicle import (
-    DELTA,
-    EPSILON,
-    EPSILONS,
-    HORIZON,
-    PERIOD,
-    TrackingErrors,
-    Tradeoff,
-    guessed_velocities,
 )
 
 if TYPE_CHECKING:
@@ -211,3 +214,13 @@ def _simulated(axes: Axes, case: TrackingErrors, state: int, every: int, colour:
 
 def _squared(unit: str) -> str:
     return "m²" if unit == "m" else "m²/s²"
+
+
+def figures(out: Path, runs: int = 1000, seed: int = 0) -> list[Path]:
+    """Draw Figures 2 and 3, and one of the designs that hide velocities too."""
+    return draw_all(
+        Path(out),
+        tracking_errors(runs, seed),
+        tradeoff(runs=runs, seed=seed),
+        protections(runs, seed),
+    )

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.errors import AffineDPError
+from affinedp.show.plot import unregistered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,13 +51,7 @@ def _with_fewer_colours(path: Path) -> None:
 
 def new_figure(width: float, height: float) -> Figure:
     """Return an empty figure."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", "plot") from None
-    figure = Figure(figsize=(width, height))
-    figure.set_layout_engine("constrained")
-    return figure
+    return unregistered(figsize=(width, height), layout="constrained")
 
 
 def panels(

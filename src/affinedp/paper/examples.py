@@ -6,7 +6,7 @@ import numpy as np
 
 from affinedp.domains.manifold import AffineManifold
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.paper.claims import Claim, verdict_of
+from affinedp.paper.report import Claim, verdict_of
 from affinedp.privacy.verification import verify
 
 

@@ -1,6 +1,6 @@
-"""What noise promises: (ε, δ) curves, guarantees, and how they are verified.
+"""What noise promises, and what no noise of the same promise goes below.
 
-``calibration`` is the Gaussian mechanism in numbers, ``curves`` has δ at each ε for each law,
-``guarantee`` says to whom what is promised and composes it, ``verification`` is Theorems 1 and
-2 on any noise, and ``rounding_bounds`` says what floating point may have done to a matrix.
+``promise`` builds every guarantee, ``guarantee`` says to whom what is promised and composes it,
+``verification`` is Theorems 1 and 2 on any noise, ``without_list`` bounds circuits that cannot be
+listed, ``least_error`` and ``least_proof`` prove lower bounds, and ``design`` keeps them.
 """

@@ -3,25 +3,76 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
-from affinedp.errors import AffineDPError, DifferentNeighboursError
+from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.laws.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise
-from affinedp.privacy.asked import Asked
+from affinedp.parts import Part
+
+MOST_RELEASES = 10**9
+
+
+@dataclass(frozen=True)
+class Asked(Part):
+    """(ε, δ) as somebody asked for it, for some releases together.
+
+    It is no promise: whether it is kept is always computed from the noise.
+
+    Examples
+    --------
+    >>> print(Asked(1.0, 0.01))
+    ε = 1 at δ = 0.01
+    >>> print(Asked(1.0, 1e-6, releases=12))
+    ε = 1 at δ = 1e-06 for 12 releases together
+    """
+
+    kind = "asked"
+    # epsilon, delta: ε ≥ 0 and δ in [0, 1)
+    epsilon: float
+    delta: float = 0.0
+    # how many releases about the same secret keep it together
+    releases: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "delta"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise AffineDPError(f"{name} must be a number, not {value!r}")
+        if not (math.isfinite(self.epsilon) and self.epsilon >= 0 and 0 <= self.delta < 1):
+            raise AffineDPError(
+                f"ε must be at least 0 and δ in [0, 1), not ε = {self.epsilon}, δ = {self.delta}"
+            )
+        count = self.releases
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_RELEASES:
+            raise AffineDPError(f"releases must be a whole number from 1 on, not {count!r}")
+
+    def __str__(self) -> str:
+        together = f" for {self.releases:,} releases together" if self.releases > 1 else ""
+        return f"ε = {as_given(self.epsilon)} at δ = {as_given(self.delta)}{together}"
+
+
+def as_given(value: float) -> str:
+    """Write a number in full, and short where that is the same.
+
+    Examples
+    --------
+    >>> as_given(1.0), as_given(0.1234567891)
+    ('1', '0.1234567891')
+    """
+    short = f"{value:g}"
+    return short if float(short) == value else repr(float(value))
+
 
 SHOWN_TERMS = 8
 # An ε that is exceeded by less than this share is kept, unless the caller is stricter.
 HOLDS_TOLERANCE = 1e-12
 SHOWN_DELTAS = (1e-9, 1e-6, 1e-3)
-
-Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,7 +245,7 @@ class Guarantee:
         Examples
         --------
         >>> import affinedp as adp
-        >>> from affinedp.privacy.asked import Asked
+        >>> from affinedp.privacy.guarantee import Asked
         >>> g = adp.verify(adp.AffineManifold([[1, -4]]), 5.0, law="laplace")
         >>> print(g.asked_for(Asked(1.0)).summary()[0][1])
         ε = 1 at δ = 0: kept
@@ -280,25 +331,9 @@ _LAWS = {
     "laplace": "Laplace",
     "knorm": "K-norm",
     "staircase": "staircase",
+    "productnorm": "product norm",
     "composed": "several releases with independent noise",
 }
-
-
-def keeping(mechanism: Kind, epsilon: float, delta: float = 0.0, releases: int = 1) -> Kind:
-    """Return a mechanism whose guarantee remembers what was asked for; refused if not kept.
-
-    Parameters
-    ----------
-    mechanism : any record with a guarantee
-        As it was designed.
-    epsilon, delta : float
-        What was asked for.
-    releases : int
-        For how many releases like this one.
-    """
-    record = cast(Any, mechanism)
-    asked = Asked(float(epsilon), float(delta), releases)
-    return cast(Kind, replace(record, guarantee=record.guarantee.asked_for(asked)))
 
 
 def compose(guarantees: Sequence[Guarantee]) -> Guarantee:
@@ -327,6 +362,8 @@ def compose(guarantees: Sequence[Guarantee]) -> Guarantee:
     >>> round(adp.compose([g, g]).sensitivity, 6)
     2.0
     """
+    if not isinstance(guarantees, Iterable):
+        raise AffineDPError(f"compose takes a list of guarantees, not {type(guarantees).__name__}")
     parts = list(guarantees)
     if not parts:
         raise AffineDPError("there is nothing to compose: the list of guarantees is empty")
@@ -335,10 +372,9 @@ def compose(guarantees: Sequence[Guarantee]) -> Guarantee:
             raise AffineDPError(f"compose takes guarantees, not {type(part).__name__}")
     if len({part.neighbours_key for part in parts}) > 1:
         described = tuple(dict.fromkeys(part.neighbours for part in parts))
-        raise DifferentNeighboursError(
+        raise AffineDPError(
             "these guarantees are about different neighbours (or different equations) and do not "
-            f"compose: {'; '.join(described)}",
-            described,
+            f"compose: {'; '.join(described)}"
         )
     if len(parts) == 1:
         return parts[0]

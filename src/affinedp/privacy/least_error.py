@@ -45,21 +45,6 @@ MOST_EPSILON = 600.0
 def least_variance(epsilon: float, delta: float = 0.0, data: Data = "any") -> float:
     """Return what no mechanism with (ε, δ) can go below, for one number that moves by 1.
 
-    Parameters
-    ----------
-    epsilon, delta : float
-        The promise: ε ≥ 0 and 0 ≤ δ < 1, not both zero.
-    data : {"any", "real", "integer"}
-        ``"any"`` holds for whole and for real numbers: it asks for the neighbours one step
-        away only.  ``"real"`` also uses that every smaller move makes neighbours, which at δ = 0
-        gives the variance of the staircase law.
-
-    Returns
-    -------
-    float
-        A lower bound, rounded down.  For δ = 0, and for δ up to ½ and ε from 0.001 on, it is what
-        the best law attains, up to 1e-9.
-
     Examples
     --------
     >>> round(least_variance(1.0), 4), round(least_variance(1.0, data="real"), 4)
@@ -84,11 +69,6 @@ def least_metric_variance(epsilon: float) -> float:
     """Return the least variance under metric privacy: a loss of at most ε|α| for a move of α.
 
     A stronger promise than ε for moves of at most 1: Laplace noise attains its bound 2/ε².
-
-    Parameters
-    ----------
-    epsilon : float
-        ε > 0.
     """
     if not 0.0 < epsilon < math.inf:
         raise AffineDPError(f"ε must be positive, not {epsilon!r}")
@@ -100,11 +80,6 @@ def least_sum_of_three(epsilon: float) -> float:
 
     Attained by whole outputs, and proved for all mechanisms, real outputs included: data
     anywhere on the lattice (no bound on the entries), neighbours exactly ±(e_i − e_j).
-
-    Parameters
-    ----------
-    epsilon : float
-        ε > 0.
 
     Examples
     --------

@@ -33,24 +33,16 @@ MOST_NUMBERS = 2_000_000
 
 @dataclass(frozen=True, eq=False)
 class LeastProof(Part):
-    """A lower bound on what Gaussian noise of sensitivity 1 costs, and its proof.
-
-    Attributes
-    ----------
-    value : float
-        The bound, rounded down.
-    moves : sparse array, shape (n, K), or None
-        Differences of neighbours; None where the bound is in closed form.
-    shares : array, shape (K,), or None
-        How much each of them counts.
-    weights : array, shape (m,), or None
-        For the largest variance: weights of sum 1, whose weighted error it is at least.
-    """
+    """A lower bound on what Gaussian noise of sensitivity 1 costs, and its proof."""
 
     kind = "least proof"
+    # the bound, rounded down
     value: float
+    # differences of neighbours; None where the bound is in closed form; shape (n, K)
     moves: Matrix | None = None
+    # how much each of them counts; shape (K,)
     shares: FloatArray | None = None
+    # for the largest variance: weights of sum 1, whose weighted error it is at least; shape (m,)
     weights: FloatArray | None = None
 
     def kept(self) -> LeastProof:
@@ -72,21 +64,7 @@ class LeastProof(Part):
 def proven_value(
     proof: LeastProof, adjacency: Adjacency, query: Matrix, weights: Matrix, integers: bool
 ) -> float:
-    """Return the bound that the moves and shares really prove; 0 where they prove none.
-
-    Parameters
-    ----------
-    proof : LeastProof
-        What is to be checked.
-    adjacency : Adjacency
-        The neighbours.
-    query : matrix, shape (m, n)
-        F.
-    weights : matrix, shape (m, m)
-        What squared error costs.
-    integers : bool
-        Whether data is whole.
-    """
+    """Return the bound that the moves and shares really prove; 0 where they prove none."""
     if proof.moves is None or proof.shares is None:
         known = dual_of_sum(adjacency, weights, integers) if is_one_sum(adjacency, query) else None
         return known or 0.0
@@ -125,15 +103,7 @@ def _blocks(weights: Matrix, image: FloatArray) -> list[tuple[FloatArray, FloatA
 
 
 def is_move(adjacency: Adjacency, move: FloatArray) -> bool:
-    """Whether neighbours differ by this vector, up to its rounding; False where that is unclear.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        The neighbours.
-    move : array, shape (n,)
-        A difference of data.
-    """
+    """Whether neighbours differ by this vector, up to its rounding; False where that is unclear."""
     equations, size = adjacency.manifold.D, np.abs(move)
     off = np.abs(equations @ move) > SAME * (abs(equations) @ size)
     if not size.any() or np.any(off):

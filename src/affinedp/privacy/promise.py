@@ -24,19 +24,7 @@ from affinedp.strategies.base import Proof, Strategy, rounded_up
 def promise(
     adjacency: Adjacency, strategy: Strategy, law: Law, proof: Proof | None = None
 ) -> Guarantee:
-    """Return what ``reconstruct(measure(x) + η)`` promises about these neighbours.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        Whom the promise is about.
-    strategy : Strategy
-        What is measured, and made of it.
-    law : Law
-        Of η.
-    proof : Proof, optional
-        Why the promise holds, where moves cannot be listed; it is checked.
-    """
+    """Return what ``reconstruct(measure(x) + η)`` promises about these neighbours."""
     if strategy.domain is not adjacency.domain and strategy.domain.key != adjacency.domain.key:
         raise AffineDPError("the neighbours are about other data than the noise")
     if law.size is not None and law.size != strategy.coordinates:
@@ -78,13 +66,5 @@ def promise(
 
 
 def promised_about(adjacency: Adjacency, law: Law) -> Adjacency:
-    """Return whom a promise is about: whole neighbours only, if data is whole.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        The neighbours.
-    law : Law
-        Of the noise.
-    """
+    """Return whom a promise is about: whole neighbours only, if data is whole."""
     return Whole(adjacency) if law.whole and not adjacency.is_whole else adjacency

@@ -25,12 +25,11 @@ from affinedp.budget.ledger import (
     checked_rows,
     paying,
 )
-from affinedp.domains.frames import pandas_of_polars
+from affinedp.domains.reading import pandas_of_polars
 from affinedp.errors import AffineDPError
 from affinedp.laws.sampler import Sampler, checked_sampler
 from affinedp.record import MechanismRecord
-from affinedp.release.part_files import PartFiles
-from affinedp.release.parts import PartError, ReleaseInParts, RowsToPublish
+from affinedp.release.parts import PartError, PartFiles, ReleaseInParts, RowsToPublish
 from affinedp.release.publish import MechanismRows
 from affinedp.strategies.base import Prepared
 

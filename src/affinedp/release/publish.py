@@ -29,14 +29,9 @@ from affinedp.strategies.base import Drawer, Prepared, rounded_up
 
 @dataclass(frozen=True)
 class OwnDrawer:
-    """affinedp's sampler; releases take the randomness of the operating system.
+    """affinedp's sampler; releases take the randomness of the operating system."""
 
-    Attributes
-    ----------
-    source : callable
-        Gives random bytes.
-    """
-
+    # gives random bytes
     source: Source = system_bytes
 
     def integers(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> NDArray[Any]:
@@ -101,17 +96,11 @@ def publish(
 
 @dataclass(frozen=True)
 class MechanismRows:
-    """Rows that a mechanism publishes, each with noise of its own: what a worker is sent.
+    """Rows that a mechanism publishes, each with noise of its own: what a worker is sent."""
 
-    Attributes
-    ----------
-    mechanism : MechanismRecord
-        What is published, with which noise.
-    prepared : Prepared
-        The public part of its releases.
-    """
-
+    # what is published, with which noise
     mechanism: MechanismRecord
+    # the public part of its releases
     prepared: Prepared
 
     def check(self, frame: Any) -> Any:

@@ -1,5 +1,1 @@
-"""What people read and look at: reports in text and HTML, and figures.
-
-``report`` says it, ``page`` lays it out, ``plot`` draws it, and ``baseline`` is the independent
-noise that everything is compared with.
-"""
+"""What people read and look at: ``report`` says it, ``page`` lays it out, ``plot`` draws it."""

@@ -5,14 +5,15 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from decimal import ROUND_CEILING, Context
 from html import escape
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from affinedp.domains.text import format_equation, parse_equations
 from affinedp.errors import MissingExtraError
-from affinedp.show.baseline import Baseline
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -34,72 +35,53 @@ SHARES = (("quietest tenth", 0.0, 0.1), ("middle", 0.1, 0.9), ("noisiest tenth",
 _ALARMING = ("leak", "warning", "not protected")
 
 
+@dataclass(frozen=True)
+class Baseline:
+    """Independent noise of one scale on every output that keeps the same promise."""
+
+    # its standard deviation; None where it is not available
+    deviation: float | None
+    # why it is not available
+    reason: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class OutputRow:
-    """The noise on one output.
-
-    Attributes
-    ----------
-    name : str
-        The output.
-    deviation : float
-        Standard deviation of its noise, in units of the output.
-    independent_deviation : float or None
-        The same for independent noise that keeps the same promise; None where unknown.
-    ratio : float or None
-        Expected squared error relative to independent noise.
-    """
+    """The noise on one output."""
 
     name: str
+    # standard deviation of its noise, in units of the output
     deviation: float
+    # the same for independent noise that keeps the same promise; None where unknown
     independent_deviation: float | None
+    # expected squared error relative to independent noise
     ratio: float | None
 
 
 @dataclass(frozen=True, slots=True)
 class LevelRow:
-    """The noise on a group of outputs.
+    """The noise on a group of outputs."""
 
-    Attributes
-    ----------
-    name : str
-        The level, or which outputs they are.
-    numbers : int
-        How many.
-    deviation : float
-        Root mean square of their noise.
-    relative : float or None
-        Median half width of 95 % intervals, as a share of the published numbers.
-    """
-
+    # the level, or which outputs they are
     name: str
     numbers: int
+    # root mean square of their noise
     deviation: float
+    # median half width of 95 % intervals, as a share of the published numbers
     relative: float | None = None
 
 
 @dataclass(frozen=True)
 class PublishedNumbers:
-    """A published table in words: labels, then numbers with intervals.
+    """A published table in words: labels, then numbers with intervals."""
 
-    Attributes
-    ----------
-    caption : str
-        What the numbers are.
-    headings : tuple of str
-        Of the columns.
-    labels : int
-        How many of the columns are labels; they stand to the left.
-    rows : tuple of tuples of str
-        What is shown.
-    more : int
-        How many rows there are beyond these.
-    """
-
+    # what the numbers are
     caption: str
     headings: tuple[str, ...]
+    # how many of the columns are labels; they stand to the left
     labels: int
     rows: tuple[tuple[str, ...], ...] = field(repr=False)
+    # how many rows there are beyond these
     more: int = 0
 
 
@@ -112,54 +94,38 @@ class _Section:
     headings: Sequence[str] = ()
     labels: int = 1
     more: str = ""
-    folded: bool = False
-    boxed: bool = False
 
 
 @dataclass(frozen=True)
 class Report:
-    """A mechanism in words and numbers.
+    """A mechanism in words and numbers."""
 
-    Attributes
-    ----------
-    title : str
-        One line.
-    promise : tuple of (label, text)
-        What is promised, to whom, by which theorem, under which equations.
-    outputs : tuple of OutputRow
-        One per output, in their order.
-    totals : tuple of (label, text)
-        The noise of all outputs together, how near it is to the least, notes.
-    equations : tuple of str
-        Equations that every release obeys.
-    baseline : Baseline
-        The independent noise in ``outputs``.
-    picture : callable or None
-        Draws the figure of :meth:`page`.
-    headline : str
-        The promise that was asked for, in one line; empty where none was.
-    opening : tuple of (lead, text)
-        A paragraph for people who decide; stands first in HTML.
-    levels : tuple of LevelRow
-        The noise by level, where the outputs have levels.
-    published : PublishedNumbers or None
-        What was published, if anything was: first on a page; not in the plain text.
-    """
-
+    # one line
     title: str
+    # what is promised, to whom, by which theorem, under which equations: labels and texts
     promise: tuple[tuple[str, str], ...]
+    # one per output, in their order
     outputs: tuple[OutputRow, ...]
+    # the noise of all outputs together, how near it is to the least, notes: labels and texts
     totals: tuple[tuple[str, str], ...]
+    # equations that every release obeys
     equations: tuple[str, ...]
+    # the independent noise in ``outputs``
     baseline: Baseline = field(repr=False)
+    # draws the figure of :meth:`page`
     picture: Callable[[], Figure] | None = field(default=None, repr=False, compare=False)
+    # the promise that was asked for, in one line; empty where none was
     headline: str = ""
+    # plain lines for people who decide, each with its lead; they stand first in HTML
     opening: tuple[tuple[str, str], ...] = ()
+    # the noise by level, where the outputs have levels
     levels: tuple[LevelRow, ...] = ()
+    # what was published, if anything was: first on a page; not in the plain text
     published: PublishedNumbers | None = field(default=None, repr=False)
 
     def __str__(self) -> str:
         """Return plain text of at most 80 columns."""
+        from rich.cells import cell_len
         from rich.console import Console
         from rich.text import Text
 
@@ -171,7 +137,9 @@ class Report:
         with console.capture() as captured:
             if self.headline:
                 console.print(Text(self.headline))
-            console.print(Text(self.title), Text("═" * len(self.title)), sep="\n")
+            title = Text(self.title).wrap(console, WIDTH)
+            longest = max(cell_len(line.plain.rstrip()) for line in title)
+            console.print(*title, Text("═" * longest), sep="\n")
             for section in self._sections(SHOWN_OUTPUTS):
                 console.print(Text(f"\n{section.title}"), _text(section), sep="\n")
             console.print(Text(f"\n{SOURCE}"))
@@ -179,12 +147,13 @@ class Report:
 
     def html(self) -> str:
         """Return a fragment for notebooks: escaped, in the colours of its surroundings."""
-        body = "".join(self._html("h3", "h4", SHOWN_OUTPUTS))
+        body = "".join(self._html("h3", SHOWN_OUTPUTS))
         return f"<div class='affinedp-report'>{body}</div>"
 
     def page(self) -> str:
         """Return a complete page that needs nothing from elsewhere, with a figure if possible."""
-        body = "\n".join(self._html("h1", "h2", FOLDED_OUTPUTS, self._figure()))
+        today = datetime.now(UTC).date().isoformat()
+        body = "\n".join(self._html("h1", FOLDED_OUTPUTS, f"<p>{today}</p>", self._figure()))
         return PAGE.format(title=escape(self.title), style=STYLE, body=body)
 
     def _sections(self, most: int) -> Iterator[_Section]:
@@ -193,14 +162,14 @@ class Report:
         yield _Section("What is promised", self.promise)
         if levels:
             yield _Section(LEVELS, *_level_cells(levels))
-        yield self._output_section(most, folded=bool(levels))
+        yield self._output_section(most)
         yield _Section("All outputs together", self.totals)
         if self.equations:
-            lines = [(shortened(text),) for text in self.equations[:SHOWN_EQUATIONS]]
+            lines = [(shortened(as_written(text)),) for text in self.equations[:SHOWN_EQUATIONS]]
             more = len(self.equations) - SHOWN_EQUATIONS
             yield _Section("Every release obeys", lines, more=_more(more))
 
-    def _output_section(self, most: int, folded: bool) -> _Section:
+    def _output_section(self, most: int) -> _Section:
         """All outputs in their order, or those with the most noise."""
         rows: Sequence[OutputRow] = self.outputs
         if len(rows) > most:
@@ -210,7 +179,7 @@ class Report:
         if self.baseline.deviation is not None:
             headings += ("i.i.d.", "squared error ratio")
         more = _more(len(self.outputs) - len(rows))
-        return _Section(OUTPUTS, [_cells(row) for row in rows], headings, more=more, folded=folded)
+        return _Section(OUTPUTS, [_cells(row) for row in rows], headings, more=more)
 
     def _shown_levels(self) -> tuple[LevelRow, ...]:
         """A few lines in place of many; nothing where all outputs fit on a screen."""
@@ -222,26 +191,30 @@ class Report:
             [row.name for row in self.outputs], [row.deviation for row in self.outputs]
         )
 
-    def _html(self, first: str, second: str, most: int, figure: str = "") -> Iterator[str]:
-        yield f"<{first}>{escape(self.headline or self.title)}</{first}>"
+    def _html(self, heading: str, most: int, date: str = "", figure: str = "") -> Iterator[str]:
+        """The title, the date and plain lines, what was published; details are folded below."""
+        yield f"<{heading}>{escape(self.headline or self.title)}</{heading}>"
         if self.headline:
             yield f"<p>{escape(self.title)}</p>"
+        yield date
         if self.opening:
-            leads = (
-                f"<strong>{escape(lead)}:</strong> {escape(text)}." for lead, text in self.opening
+            lines = (
+                f"<dt>{escape(lead)}</dt><dd>{escape(text[:1].upper() + text[1:])}.</dd>"
+                for lead, text in self.opening
             )
-            yield f"<p class='opening' style='{BREAK}'>{' '.join(leads)}</p>"
+            yield f"<dl class='opening' style='{BREAK}'>{''.join(lines)}</dl>"
         if self.published is not None:
             told = self.published
             more = told.more + max(len(told.rows) - most, 0)
             rest = f"and {more:,} more rows" if more else ""
-            rows = told.rows[:most]
-            shown = _Section(told.caption, rows, told.headings, told.labels, rest, boxed=True)
-            yield _html(shown, second)
+            shown = _Section(told.caption, told.rows[:most], told.headings, told.labels, rest)
+            yield f"<h2>{escape(shown.title)}</h2>"
+            yield f"<div class='published' style='{BOX}'>{_html(shown)}</div>"
+        yield figure
         for section in self._sections(most):
-            yield _html(section, second)
-            if section.title == OUTPUTS:
-                yield figure
+            open_ = "" if self.opening else " open"
+            title = f"<summary>{escape(section.title)}</summary>"
+            yield f"<details{open_}>{title}{_html(section)}</details>"
         yield f"<p><small>{escape(SOURCE)}</small></p>"
 
     def _figure(self) -> str:
@@ -324,6 +297,25 @@ def printed(rows: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
     return tuple((label, printable(text)) for label, text in rows)
 
 
+def as_written(equation: str) -> str:
+    """Return an equation as people write it, with what is subtracted on the other side.
+
+    Examples
+    --------
+    >>> as_written("a + b - total = 0"), as_written("a - 2*b = 5")
+    ('a + b = total', 'a - 2*b = 5')
+    """
+    if len(equation) > LONGEST_EQUATION or not equation.endswith(" = 0"):
+        return equation
+    told = parse_equations([equation])
+    (row,) = told.coefficients
+    sides = [
+        format_equation({j: s * c for j, c in row.items() if s * c > 0}, 0, told.names)
+        for s in (1, -1)
+    ]
+    return " = ".join(side.removesuffix(" = 0") for side in sides)
+
+
 def shortened(text: str) -> str:
     """Return an equation cut to a length that can be read."""
     return text if len(text) <= LONGEST_EQUATION else text[: LONGEST_EQUATION - 1] + "…"
@@ -377,8 +369,8 @@ def _text(section: _Section) -> Table:
     return table
 
 
-def _html(section: _Section, heading: str) -> str:
-    """A section of a page, escaped."""
+def _html(section: _Section) -> str:
+    """The rows of a section, escaped."""
     head = ""
     if section.headings:
         styles = [LEFT] * section.labels + [RIGHT] * (len(section.headings) - section.labels)
@@ -388,13 +380,8 @@ def _html(section: _Section, heading: str) -> str:
         )
         head = f"<thead><tr>{cells}</tr></thead>"
     body = "".join(f"<tr>{_html_row(row, section)}</tr>" for row in section.rows)
-    content = f"<table>{head}<tbody>{body}</tbody></table>"
-    if section.boxed:
-        content = f"<div style='{BOX}'>{content}</div>"
-    content += f"<p>{section.more}</p>" if section.more else ""
-    if section.folded:
-        return f"<details><summary>{escape(section.title)}</summary>{content}</details>"
-    return f"<section><{heading}>{escape(section.title)}</{heading}>{content}</section>"
+    more = f"<p>{section.more}</p>" if section.more else ""
+    return f"<table>{head}<tbody>{body}</tbody></table>{more}"
 
 
 def _html_row(row: Sequence[str], section: _Section) -> str:
@@ -427,9 +414,11 @@ body { margin: 0; font: 16px/1.5 system-ui, sans-serif; }
 main { max-width: 68rem; margin: 0 auto; padding: 1.5rem; }
 h1 { font-size: 1.5rem; line-height: 1.25; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
-.opening { border-left: 4px solid #0072b2; padding: .25rem 0 .25rem 1rem; max-width: 44rem; }
-details { margin: 1rem 0; }
-summary { cursor: pointer; }
+.opening { border-left: 4px solid #0072b2; padding: .25rem 0 .25rem 1rem; max-width: 46rem; }
+dt { font-weight: 600; }
+dd { margin: 0 0 .6rem; }
+details { margin: .8rem 0; }
+summary { cursor: pointer; font-weight: 600; }
 table { border-collapse: collapse; }
 th, td { border-bottom: 1px solid #8886; }
 figure { margin: 2rem 0; padding: .5rem; background: #fff; border-radius: 4px;
@@ -440,6 +429,10 @@ figure svg { display: block; width: 100%; min-width: 44rem; height: auto; }
   body { font-size: 10pt; }
   tr, figure { break-inside: avoid; }
   figure svg { min-width: 0; }
+  /* paper does not scroll; the box has its style in itself, for notebooks */
+  .published { overflow: visible !important; max-height: none !important; }
+  .published th, .published td { white-space: normal !important; }
+  details::details-content { content-visibility: visible; display: block; }
 }
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,14 +13,14 @@ from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.privacy.guarantee import SHOWN_DELTAS, Guarantee
 from affinedp.record import MechanismRecord
-from affinedp.show.baseline import Baseline, independent_baseline
-from affinedp.show.page import printable
+from affinedp.show.page import Baseline, printable
 from affinedp.strategies.base import Shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+NewFigure = Callable[..., "Figure"]
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 OURS, INDEPENDENT = "#0072B2", "#D55E00"
@@ -38,8 +39,8 @@ LINEAR_SPREAD = 300.0
 def plot(mechanism: MechanismRecord) -> Figure:
     """Return a figure of a mechanism: δ(ε), the covariance, the noise on every output.
 
-    The curve is that of Theorem 1 or 2 of the paper.  The figure is not registered with
-    pyplot: save it with ``savefig``, or show it in a notebook after ``%matplotlib inline``.
+    The curve is that of Theorem 1 or 2 of the paper.  The figure is pyplot's current one, so that
+    ``plt.savefig`` and ``plt.show`` take it.
 
     Examples
     --------
@@ -50,8 +51,37 @@ def plot(mechanism: MechanismRecord) -> Figure:
     """
     shown = shown_noise(mechanism)
     if shown is not None:
-        return draw_lines(mechanism.guarantee, shown)
-    return draw(mechanism, independent_baseline(mechanism))
+        return draw_lines(mechanism.guarantee, shown, new_figure)
+    return draw(mechanism, independent_baseline(mechanism), new_figure)
+
+
+def new_figure(**size: Any) -> Figure:
+    """Return pyplot's new current figure."""
+    try:
+        import matplotlib.pyplot as pyplot
+    except ImportError:
+        raise MissingExtraError("matplotlib", "plot") from None
+    return pyplot.figure(**size)
+
+
+def independent_baseline(mechanism: MechanismRecord) -> Baseline:
+    """Return independent noise of one scale with the same promise to the same neighbours.
+
+    Noise of scale c has sensitivity ``max ‖F v‖ / c`` (Theorems 1 and 2); c makes that the
+    mechanism's own, so that neither ε nor δ need be known.
+    """
+    sensitivity = mechanism.guarantee.sensitivity
+    if mechanism.guarantee.leak is not None or not math.isfinite(sensitivity):
+        return Baseline(None, "there is no promise that other noise could keep too")
+    if sensitivity == 0.0:
+        return Baseline(None, "neighbours do not differ in the outputs, so no noise is needed")
+    try:
+        found = mechanism.adjacency.sensitivity(
+            mechanism.dense.query, norm=mechanism.noise.norm or 1
+        )
+    except AffineDPError as error:
+        return Baseline(None, str(error).partition(". ")[0])
+    return Baseline(found.upper / sensitivity * math.sqrt(mechanism.noise.variance))
 
 
 def shown_noise(mechanism: MechanismRecord) -> Shown | None:
@@ -63,18 +93,24 @@ def shown_noise(mechanism: MechanismRecord) -> Shown | None:
         mechanism.noise,
         guarantee.sensitivity,
         None if asked is None or asked.releases > 1 else (asked.epsilon, asked.delta),
+        mechanism.design.sent,
     )
 
 
-def draw_lines(guarantee: Guarantee, shown: Shown) -> Figure:
-    """Return the figure of noise that is not kept as matrices: δ(ε), and its curves."""
+def unregistered(**size: Any) -> Figure:
+    """Return a new figure that pyplot does not know, for pages."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
         raise MissingExtraError("matplotlib", "plot") from None
+    return Figure(**size)
 
+
+def draw_lines(guarantee: Guarantee, shown: Shown, new: NewFigure = unregistered) -> Figure:
+    """Return the figure of noise that is not kept as matrices: δ(ε), and its curves."""
+    assert shown.lines is not None
     lines = shown.lines()
-    figure = Figure(figsize=(11, 4.4))
+    figure = new(figsize=(11, 4.4))
     figure.set_layout_engine("constrained", w_pad=0.15)
     promise, axes = figure.subplots(1, 2, width_ratios=(1, 1.5))
     draw_promise(promise, guarantee)
@@ -100,16 +136,11 @@ def draw_lines(guarantee: Guarantee, shown: Shown) -> Figure:
     return figure
 
 
-def draw(mechanism: MechanismRecord, baseline: Baseline) -> Figure:
+def draw(mechanism: MechanismRecord, baseline: Baseline, new: NewFigure = unregistered) -> Figure:
     """Return the figure, with independent noise that is known already."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingExtraError("matplotlib", "plot") from None
-
     deviations = np.sqrt(mechanism.expected_squared_errors)
     crowded = 12 < len(deviations) <= LABELLED_NOISE
-    figure = Figure(figsize=(13.5, 5.6 if crowded else 4.8))
+    figure = new(figsize=(13.5, 5.6 if crowded else 4.8))
     figure.set_layout_engine("constrained", w_pad=0.15)
     promise, covariance, noise = figure.subplots(1, 3, width_ratios=(1, 1.25, 1))
     draw_promise(promise, mechanism.guarantee)

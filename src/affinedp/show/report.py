@@ -1,31 +1,59 @@
-"""What is said about a mechanism: its promise, its noise, how near it is to the least."""
+"""What is said about a mechanism: its promise in plain words, its noise, and other ways."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from decimal import ROUND_CEILING, Decimal
+from typing import TYPE_CHECKING
 
-from affinedp.domains.manifold import AffineManifold
-from affinedp.domains.outputs import MOST_OUTPUTS
-from affinedp.privacy.least_possible import Alternative
+import numpy as np
+
+from affinedp.domains.manifold import MOST_OUTPUTS, AffineManifold
+from affinedp.errors import AffineDPError
+from affinedp.privacy.design import Alternative
+from affinedp.privacy.guarantee import Guarantee
 from affinedp.record import MechanismRecord
-from affinedp.show.baseline import Baseline, independent_baseline
-from affinedp.show.opening import headline, paragraph
-from affinedp.show.page import OutputRow, Report, printable, printed, round_up, shortened
-from affinedp.show.plot import draw, draw_lines, shown_noise
+from affinedp.show.page import (
+    Baseline,
+    OutputRow,
+    Report,
+    as_written,
+    printable,
+    printed,
+    round_up,
+    shortened,
+)
+from affinedp.show.plot import draw, draw_lines, independent_baseline, shown_noise
 from affinedp.strategies.base import Shown
-from affinedp.strategies.dense import Dense
+from affinedp.strategies.matrices import Matrices
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    Picture = Callable[[], Figure]
 
 SHOWN_GIVEN = 4
-# An error so close to the bound below all mechanisms is it, up to rounding.
-ROUNDING = 1e-9
 LAWS = {
     "gaussian": "Gaussian",
     "laplace": "Laplace",
     "knorm": "K-norm",
     "staircase": "Staircase",
+    "productnorm": "Product-norm",
     "geometric": "Geometric",
 }
+# An error so close to the bound below all mechanisms is it, up to rounding.
+ROUNDING = 1e-9
+FROM_WHOM = (
+    "everyone who sees all that is published, even if they know the equations that were given, how "
+    "the noise is made, and all other data"
+)
+NOT_COVERED = (
+    "larger differences than those above; equations that the public knows and that were not "
+    "given; and whatever else is published about the same secret, which adds up"
+)
 
 
 def report(mechanism: MechanismRecord) -> Report:
@@ -58,48 +86,59 @@ def report(mechanism: MechanismRecord) -> Report:
     """
     shown = shown_noise(mechanism)
     if shown is not None:
-        return _report_as_shown(mechanism, shown)
-    if not isinstance(mechanism.strategy, Dense):
-        words = mechanism.noise.words
-        title = f"{words[0].upper()}{words[1:]} noise on {mechanism.domain.words}"
-        return grouped_report(mechanism, title, mechanism.strategy.noise_by_group(mechanism.noise))
+        made = _report(mechanism, shown, lambda: draw_lines(mechanism.guarantee, shown))
+        count = _count(len(mechanism.strategy.given_names), "output")
+        return replace(made, title=f"{_law(mechanism)} on {count} {shown.title}")
+    if isinstance(mechanism.strategy, Matrices):
+        return _dense_report(mechanism, mechanism.manifold)
+    title = f"{_law(mechanism)} on {mechanism.domain.words}"
+    return grouped_report(mechanism, title, mechanism.strategy.noise_by_group(mechanism.noise))
+
+
+def grouped_report(
+    mechanism: MechanismRecord, title: str, noise: Iterable[tuple[str, int, float]]
+) -> Report:
+    """Return what is said where outputs are too many to be listed: their noise by group.
+
+    Groups come with how many numbers they have, for the mean over all numbers.
+    """
+    groups = tuple(noise)
+    count = sum(numbers for _, numbers, _ in groups)
+    square = sum(numbers * deviation**2 for _, numbers, deviation in groups)
+    told = Shown(
+        title,
+        tuple((name, deviation) for name, _, deviation in groups),
+        lines=None,
+        typical=math.sqrt(square / count) if count else None,
+        reason="other ways to keep the promise are listed",
+        promise=(("covers", mechanism.domain.covers),),
+    )
+    return _report(mechanism, told)
+
+
+def _dense_report(mechanism: MechanismRecord, manifold: AffineManifold) -> Report:
+    """The report of noise of matrices, with every equation that it keeps."""
     baseline = independent_baseline(mechanism)
-    errors = mechanism.expected_squared_errors
-    independent = baseline.deviation
-    rows = tuple(
-        OutputRow(
-            printable(name),
-            math.sqrt(error),
-            independent,
-            None if independent is None else error / independent**2,
-        )
-        for name, error in zip(mechanism.output_names, errors.tolist())
-    )
     equations = () if mechanism.guarantee.leak is not None else mechanism.equations
-    promise = [*mechanism.guarantee.summary(), *_scope(mechanism.manifold)]
-    words = mechanism.noise.words
-    law = words[:1].upper() + words[1:]
-    law += " noise on integers" if mechanism.noise.whole else " noise"
-    given = mechanism.manifold.n - mechanism.manifold.dim
-    bare = [text for label, text in promise if label == "not protected"]
-    return Report(
-        title=f"{law} on {_count(len(rows), 'output')} under {_count(given, 'public equation')}",
-        promise=tuple((label, printable(text)) for label, text in promise),
-        outputs=rows,
-        totals=tuple(
-            (label, printable(text)) for label, text in _totals(mechanism, baseline, equations)
-        ),
-        equations=tuple(map(printable, equations)),
-        baseline=baseline,
-        picture=lambda: draw(mechanism, baseline),
-        headline=headline(mechanism.guarantee),
-        opening=printed(paragraph(mechanism.guarantee, (row.deviation for row in rows), bare)),
+    promise = tuple(_scope(manifold))
+    given = _count(manifold.n - manifold.dim, "public equation")
+    told = Shown(
+        f"{_law(mechanism)} on {_count(len(mechanism.output_names), 'output')} under {given}",
+        tuple(zip(mechanism.output_names, np.sqrt(mechanism.expected_squared_errors).tolist())),
+        lines=None,
+        independent=baseline.deviation,
+        reason=baseline.reason,
+        promise=promise,
+        totals=tuple(_totals(mechanism, baseline, equations)),
+        unprotected=tuple(text for label, text in promise if label == "not protected"),
     )
+    made = _report(mechanism, told, lambda: draw(mechanism, baseline))
+    return replace(made, equations=tuple(map(printable, equations)))
 
 
-def _report_as_shown(mechanism: MechanismRecord, shown: Shown) -> Report:
-    """The report of noise that says itself what there is to say."""
-    guarantee, independent = mechanism.guarantee, shown.independent
+def _report(mechanism: MechanismRecord, told: Shown, picture: Picture | None = None) -> Report:
+    """What is said about every mechanism, with what its own kind has told."""
+    guarantee, independent = mechanism.guarantee, told.independent
     rows = tuple(
         OutputRow(
             printable(name),
@@ -107,77 +146,183 @@ def _report_as_shown(mechanism: MechanismRecord, shown: Shown) -> Report:
             independent,
             None if independent is None else (deviation / independent) ** 2,
         )
-        for name, deviation in shown.outputs
+        for name, deviation in told.outputs
     )
-    totals = [*shown.totals, ("optimality", _optimality(mechanism))]
+    totals = [*told.totals, ("optimality", _optimality(mechanism))]
+    if mechanism.design.sent is not None:
+        totals.append(("compared", "optimality and other noise are for exact readings"))
     if mechanism.least is not None and mechanism.lower_bound is not None:
         totals.append(("least possible", mechanism.least.sentence()))
-    if mechanism.alternatives:
-        others = "; ".join(map(_alternative, mechanism.alternatives))
-        totals.append(("with the same promise", others))
+    if not any("of the laws compared" in note for note in mechanism.notes):  # not said twice
+        totals += [("against", _against(mechanism, other)) for other in mechanism.alternatives]
     totals += [("note", note) for note in mechanism.notes]
-    count = _count(len(mechanism.strategy.given_names), "output")
-    opening = paragraph(
-        guarantee, (row.deviation for row in rows), shown.unprotected, shown.typical
-    )
+    deviations = (row.deviation for row in rows)
     return Report(
-        title=f"{LAWS[mechanism.law]} noise on {count} {shown.title}",
-        promise=tuple(
-            (label, printable(text)) for label, text in (*guarantee.summary(), *shown.promise)
-        ),
+        title=told.title,
+        promise=printed((*guarantee.summary(), *told.promise)),
         outputs=rows,
-        totals=tuple((label, printable(text)) for label, text in totals),
+        totals=printed(totals),
         equations=(),
-        baseline=Baseline(independent, shown.reason),
-        picture=lambda: draw_lines(guarantee, shown),
+        baseline=Baseline(independent, told.reason),
+        picture=picture,
         headline=headline(guarantee),
-        opening=printed(opening),
+        opening=printed(paragraph(guarantee, deviations, told.unprotected, told.typical)),
     )
 
 
-def grouped_report(
-    mechanism: MechanismRecord, title: str, noise: Iterable[tuple[str, float]]
-) -> Report:
-    """Return what is said where outputs are too many to be listed: their noise by group.
+# ---------------------------------------------------------------------- in plain words
 
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        Any mechanism.
-    title : str
-        One line.
-    noise : iterable of (str, float)
-        Root mean square noise of groups of outputs.
+
+def headline(guarantee: Guarantee) -> str:
+    """Return the promise that was asked for, in one line; empty where none was."""
+    if guarantee.asked is None:
+        return ""
+    if guarantee.keeps_asked():
+        return f"Keeps {guarantee.asked}, as was asked"
+    return f"Does NOT keep {guarantee.asked}, which was asked for"
+
+
+def paragraph(
+    guarantee: Guarantee,
+    deviations: Iterable[float],
+    unprotected: Sequence[str] = (),
+    typical: float | None = None,
+) -> tuple[tuple[str, str], ...]:
+    """Return six plain lines for people who decide, each with a lead.
+
+    Examples
+    --------
+    >>> import affinedp as adp
+    >>> g = adp.verify(adp.AffineManifold([[1, -4]]), 5.0, law="laplace")
+    >>> print(dict(paragraph(g, [7.07]))["What an attacker gains"])  # doctest: +ELLIPSIS
+    at most 73.2 % certainty, whatever comes out, where 50 % is a coin toss; on average at ...
     """
-    rows = [OutputRow(printable(name), size, None, None) for name, size in noise]
-    guarantee = mechanism.guarantee
-    return Report(
-        title=title,
-        promise=(*guarantee.summary(), ("covers", mechanism.domain.covers)),
-        outputs=tuple(rows),
-        totals=tuple(_compared(mechanism)),
-        equations=(),
-        baseline=Baseline(None, "other ways to keep the promise are listed"),
-        headline=headline(guarantee),
-        opening=printed(paragraph(guarantee, (row.deviation for row in rows))),
+    if guarantee.leak is not None:
+        return (("There is no promise", "a combination of the numbers comes out without noise"),)
+    return (
+        ("Who is protected", who(guarantee.neighbours)),
+        ("From whom", FROM_WHOM),
+        ("What an attacker gains", _gain(guarantee)),
+        ("How far off numbers are", _error(deviations, typical)),
+        ("What is not covered", "; ".join([NOT_COVERED, *unprotected])),
+        ("What it costs", _cost(guarantee)),
     )
 
 
-def _compared(mechanism: MechanismRecord) -> Iterator[tuple[str, str]]:
-    gap, own = mechanism.gap, mechanism.design.error
-    if gap is None:
-        yield "optimality", "not certified: less noise may do"
+def best_guess(guarantee: Guarantee) -> float | None:
+    """Return the probability with which the best guess between two neighbours is right, at most.
+
+    Both are equally likely beforehand: ``(1 + δ(0))/2``, where δ(0) bounds the total variation.
+    """
+    try:
+        most = float(guarantee.delta(0.0))
+    except AffineDPError:  # accounting that is not installed, or losses too large for it
+        pure = guarantee.epsilon(0.0)
+        return allowed_guess(pure) if math.isfinite(pure) else None
+    return min(1.0, (1 + most) / 2)
+
+
+def allowed_guess(epsilon: float, delta: float = 0.0) -> float:
+    """Return what (ε, δ) allows the best guess: ``(e^ε + δ)/(e^ε + 1)``, for equal chances.
+
+    Examples
+    --------
+    >>> round(allowed_guess(1.0, 0.01), 4), allowed_guess(0.0)
+    (0.7337, 0.5)
+    """
+    return 1 - (1 - delta) / (1 + math.exp(min(epsilon, 700.0)))
+
+
+def percent(share: float) -> str:
+    """Write a probability that is promised as "at most", never below it.
+
+    Examples
+    --------
+    >>> percent(0.6051), percent(0.5), percent(0.9999999)
+    ('60.6 %', '50 %', '100 %')
+    """
+    tenths = (1000 * Decimal(share)).to_integral_value(ROUND_CEILING)
+    return f"{min(float(tenths), 1000.0) / 10:g} %"
+
+
+# Of trajectories and plants: what moves, or jumps, and how.
+_MOVES = re.compile(r"(?:initial|time-local|input|forward): one (.*?) (move|jump)s (.*)", re.DOTALL)
+_PERSON = re.compile(r"\b(one person|a household of up to \d+) more or less\b")
+
+
+def who(neighbours: str) -> str:
+    """Return who is protected, without the words of the paper.
+
+    Examples
+    --------
+    >>> who("one person more or less, in at most 1 cell of the table")
+    'any one person: whether they are in the data, in at most 1 cell of the table'
+    """
+    _, definition, moves = neighbours.partition("Definition 4: any one number moves ")
+    if definition:
+        return f"any one number: it may change {moves}"
+    one = _MOVES.fullmatch(neighbours)
+    if one:
+        return f"any one {one[1]}: it may {one[2]} {one[3]}"
+    person = _PERSON.search(neighbours)
+    if person:
+        which = person[1].replace("one person", "any one person").replace("a house", "any house")
+        return f"{which}: whether they are in the data{neighbours[person.end() :]}"
+    return f"whatever is hidden by this: {neighbours}"
+
+
+def _gain(guarantee: Guarantee) -> str:
+    """How sure an attacker becomes who must only tell a data set from a neighbour."""
+    asked, guess = guarantee.asked, best_guess(guarantee)
+    if guess is None:
+        return "no bound on guesses is known"
+    several = asked is not None and asked.releases > 1
+    after = " after one release" if several else ""
+    pure = guarantee.epsilon(0.0)
+    if math.isfinite(pure):
+        sure = percent(allowed_guess(pure))
+        text = f"at most {sure} certainty{after}, whatever comes out, where 50 % is a coin toss"
+        if percent(guess) != sure:
+            text += f"; on average at most {percent(guess)} of guesses right"
     else:
-        most = f"{round_up(100 * gap)} %" if gap >= 1e-4 else f"{round_up(gap)} (relative)"
-        yield (
-            "optimality",
-            f"computed: the (weighted) squared error is at most {most} above the least that any "
-            "Gaussian noise with this promise has",
-        )
-    for other in mechanism.alternatives:
-        if own:
-            yield "against", f"{other.words}: {other.error / own:.4g} times the squared error"
-    yield from (("note", note) for note in mechanism.notes)
+        text = f"at most {percent(guess)} of guesses right{after}, where 50 % is a coin toss"
+    if several and asked is not None:
+        allowed = percent(allowed_guess(asked.epsilon, asked.delta))
+        text += f"; at most {allowed} after all {asked.releases:,} releases"
+    return text
+
+
+def _error(deviations: Iterable[float], typical: float | None) -> str:
+    sizes = np.fromiter(deviations, dtype=float)
+    if not len(sizes):
+        return "no noise is listed"
+    mean = float(np.sqrt(np.mean(sizes**2))) if typical is None else typical
+    low, high = float(sizes.min()), float(sizes.max())
+    text = f"typically by {mean:.3g} (root mean square"
+    if f"{low:.3g}" != f"{high:.3g}":
+        text += f"; {low:.3g} for the most exact number, {high:.3g} for the noisiest"
+    return f"{text}), each in the unit of the number"
+
+
+def _cost(guarantee: Guarantee) -> str:
+    asked = guarantee.asked
+    if asked is not None and asked.releases == 1 and guarantee.keeps_asked():
+        price = str(asked)
+    else:
+        pure = guarantee.epsilon(0.0)
+        delta = 0.0 if math.isfinite(pure) else (asked.delta if asked else 1e-6)
+        at = f" at δ = {delta:g}" if delta else ""
+        price = f"ε = {round_up(guarantee.epsilon(delta), 4)}{at}"
+    return f"every release takes {price} from the budget of this secret, for good"
+
+
+# ---------------------------------------------------------------------- in numbers
+
+
+def _law(mechanism: MechanismRecord) -> str:
+    words = mechanism.noise.words
+    on_integers = " on integers" if mechanism.noise.whole else ""
+    return f"{words[:1].upper()}{words[1:]} noise{on_integers}"
 
 
 def _scope(manifold: AffineManifold) -> Iterator[tuple[str, str]]:
@@ -185,7 +330,7 @@ def _scope(manifold: AffineManifold) -> Iterator[tuple[str, str]]:
     equations = manifold.equations()
     left_out = "an equation that the public knows and that was left out is not covered"
     if equations:
-        shown = "; ".join(shortened(text) for text in equations[:SHOWN_GIVEN])
+        shown = "; ".join(shortened(as_written(text)) for text in equations[:SHOWN_GIVEN])
         more = len(equations) - SHOWN_GIVEN
         tail = f"; and {more:,} more" if more > 0 else ""
         yield "covers", f"the equations that were given ({shown}{tail}); {left_out}"
@@ -205,50 +350,46 @@ def _totals(
     total = mechanism.expected_squared_error
     mean = math.sqrt(total / outputs)
     yield "squared error", f"{total:.6g} expected ({mean:.4g} root mean square per output)"
-    yield "optimality", _optimality(mechanism)
-    if mechanism.least is not None and mechanism.lower_bound is not None:
-        yield "least possible", mechanism.least.sentence()
-    if mechanism.alternatives:
-        yield "other laws", "; ".join(map(_alternative, mechanism.alternatives))
     if baseline.deviation is None:
         yield "against i.i.d.", f"not available: {baseline.reason}"
     else:
-        ratio = f"{outputs * baseline.deviation**2 / total:.4g}"
-        times = "the same squared error" if ratio == "1" else f"{ratio} times the squared error"
         yield (
             "against i.i.d.",
             f"independent noise with the same promise has standard deviation "
-            f"{baseline.deviation:.4g} on every output: {times}",
+            f"{baseline.deviation:.4g} on every output: "
+            f"{_times(outputs * baseline.deviation**2 / total)}",
         )
     yield "equations", _equations_status(mechanism, equations)
-    yield from (("note", note) for note in mechanism.notes)
+
+
+def _times(ratio: float) -> str:
+    shown = f"{ratio:.4g}"
+    return "the same squared error" if shown == "1" else f"{shown} times the squared error"
 
 
 def _optimality(mechanism: MechanismRecord) -> str:
     if mechanism.guarantee.leak is not None:
         return "none, because there is no promise"
-    if mechanism.gap is not None:
-        gap = mechanism.gap
+    gap, least = mechanism.gap, mechanism.least
+    if gap is not None:
         most = f"{round_up(100 * gap)} %" if gap >= 1e-4 else f"{round_up(gap)} (relative)"
+        proved = "certified" if isinstance(mechanism.strategy, Matrices) else "computed"
         return (
-            f"certified: the (weighted) squared error is at most {most} above the least that any "
+            f"{proved}: the (weighted) squared error is at most {most} above the least that any "
             "Gaussian noise with this promise has"
         )
-    least = mechanism.least
     if least is not None and least.excess <= 1 + ROUNDING:
         return "certified: no mechanism does better for data anywhere on the manifold"
-    if mechanism.law == "knorm":
-        return "not certified (bodies of least noise are not a convex problem): less may do"
-    if mechanism.law == "laplace":
-        return "not certified (least Laplace noise is not a convex problem): less may do"
     return "not certified: less noise may do"
 
 
-def _alternative(other: Alternative) -> str:
-    if other.designed:
-        return f"{other.words} {other.error:.6g}"
-    least = f"at least {other.error:.6g}, " if other.error > 0.0 else ""
-    return f"{other.law} {least}{other.reason}"
+def _against(mechanism: MechanismRecord, other: Alternative) -> str:
+    """Another way to keep the promise, with its error."""
+    if not other.designed:
+        least = f"at least {other.error:.6g}, " if other.error > 0.0 else ""
+        return f"{other.words}: {least}{other.reason}"
+    own = mechanism.design.error
+    return f"{other.words}: {_times(other.error / own) if own else f'{other.error:.6g}'}"
 
 
 def _equations_status(mechanism: MechanismRecord, equations: Sequence[str]) -> str:

@@ -25,17 +25,22 @@ import numpy as np
 from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
-from affinedp.laws.base import NOTHING_KNOWN, Law, Moves
+from affinedp.laws.base import NOTHING_KNOWN, Gauges, Law, Moves
 from affinedp.laws.curves import Curve
 from affinedp.laws.reach import Reach
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.parts import Part
+from affinedp.parts import Locked, Part
 
 if TYPE_CHECKING:
     from affinedp.exact.rational import BigIntegers
     from affinedp.laws.sampler.words import Source
 
 EPS = float(np.finfo(float).eps)
+# The noise lives on multiples of 2^-GRID_BITS of its own scale.
+GRID_BITS = 56
+# All that rounding adds to the sensitivity may be this share of it; the noise is made larger by
+# the same share.
+SHARE = 2.0**-30
 # Numbers of loadings that intervals are computed from, where a strategy knows nothing faster.
 MOST_LOADINGS = 250_000
 # Moves that are listed one by one, where nothing faster is known.
@@ -46,114 +51,101 @@ MOST_EXACT = 5_000
 
 @dataclass(frozen=True, eq=False)
 class Largest:
-    """The largest gauge of a move in coordinates: how far neighbours are apart.
+    """The largest gauge of a move in coordinates: how far neighbours are apart."""
 
-    Attributes
-    ----------
-    lower, upper : float or Fraction
-        Certain bounds, rounding included.
-    exact : bool
-        Whether every move was covered, so that they are equal up to rounding.
-    method : str
-        How it was found.
-    direction : array, shape (n,), or None
-        A difference of data that attains it.
-    warnings : tuple of str
-        What a careful reader should know.
-    moves : Moves
-        What else is known of the moves, for the privacy curve.
-    because : str
-        What the promise rests on besides the theorem of the law.
-    leak : array, shape (m,), or None
-        A combination of outputs that neighbours move and noise misses: then nothing is promised.
-    """
-
+    # lower, upper: certain bounds, rounding included
     lower: float | Fraction
     upper: float | Fraction
+    # whether every move was covered, so that they are equal up to rounding
     exact: bool
+    # how it was found
     method: str
+    # a difference of data that attains it; shape (n,)
     direction: FloatArray | None = None
+    # what a careful reader should know
     warnings: tuple[str, ...] = ()
+    # what else is known of the moves, for the privacy curve
     moves: Moves = NOTHING_KNOWN
+    # what the promise rests on besides the theorem of the law
     because: str = ""
+    # a combination of outputs that neighbours move and noise misses: then nothing is promised;
+    # shape (m,)
     leak: FloatArray | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Promised:
-    """What releases must keep.
+    """What releases must keep."""
 
-    Attributes
-    ----------
-    sensitivity : float
-        The largest gauge of a move.
-    curve : Curve
-        δ as a function of ε.
-    proof : Proof or None
-        Why it holds, where moves cannot be listed.
-    """
-
+    # the largest gauge of a move
     sensitivity: float
+    # δ as a function of ε
     curve: Curve
+    # why it holds, where moves cannot be listed
     proof: Proof | None = None
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Curves of a figure: one for each of some outputs, beside what is compared.
+    """Curves of a figure: one for each of some outputs, beside what is compared."""
 
-    Attributes
-    ----------
-    title, across, up : str
-        Of the figure and its axes.
-    places : array, shape (k,)
-        Where the numbers are.
-    values : mapping
-        From names to k numbers.
-    logarithmic : bool
-        Whether both axes are.
-    """
-
+    # title, across, up: of the figure and its axes
     title: str
     across: str
     up: str
+    # where the numbers are; shape (k,)
     places: FloatArray
+    # from names to k numbers
     values: Mapping[str, FloatArray]
+    # whether both axes are
     logarithmic: bool = False
+
+
+@dataclass(frozen=True)
+class Sent(Part):
+    """What is sent of noise on a plant's outputs whose sensors have steps."""
+
+    kind = "sent"
+    # by which the noise is enlarged
+    factor: float
+    # variance of what is fresh beside it, on each output
+    added: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        if not (1 <= self.factor < math.inf and all(0 <= one < math.inf for one in self.added)):
+            raise AffineDPError("what is sent must be a factor of at least 1 and finite variances")
+
+    def variances(self, designed: FloatArray) -> FloatArray:
+        """Return variances as they are sent; the last axis has the outputs."""
+        if designed.shape[-1] != len(self.added):
+            raise AffineDPError("what is sent has another number of outputs than the noise")
+        return np.asarray(self.factor**2 * designed + np.array(self.added))
+
+
+# Why noise for sensors with steps is compared with no other.
+FOR_STEPS = "for sensors with steps it is not computed"
 
 
 @dataclass(frozen=True, eq=False)
 class Shown:
-    """What a report says about noise that is not kept as matrices.
+    """What a report says about noise that is not kept as matrices."""
 
-    Attributes
-    ----------
-    title : str
-        What is noisy, and for how long, in words that follow the number of outputs.
-    outputs : tuple of (str, float)
-        Names and standard deviations.
-    independent : float or None
-        Standard deviation of independent noise that keeps the same promise.
-    reason : str
-        Why that is not known.
-    promise, totals : tuples of (str, str)
-        What else is said about the promise, and about the noise.
-    unprotected : tuple of str
-        What is not covered.
-    typical : float or None
-        The root mean square of the noise, where it is not that of ``outputs``.
-    lines : callable
-        Returns what a figure shows.
-    """
-
+    # what is noisy, and for how long, in words that follow the number of outputs
     title: str
+    # names and standard deviations
     outputs: tuple[tuple[str, float], ...]
-    lines: Callable[[], Lines]
+    # returns what a figure shows, where there is one
+    lines: Callable[[], Lines] | None
+    # standard deviation of independent noise that keeps the same promise
     independent: float | None = None
+    # why that is not known
     reason: str = ""
+    # promise, totals: what else is said about the promise, and about the noise
     promise: tuple[tuple[str, str], ...] = ()
     totals: tuple[tuple[str, str], ...] = ()
+    # what is not covered
     unprotected: tuple[str, ...] = ()
+    # the root mean square of the noise, where it is not that of ``outputs``
     typical: float | None = None
 
 
@@ -162,27 +154,11 @@ class Proof(Part):
 
     @abstractmethod
     def largest(self, strategy: Any, adjacency: Adjacency, law: Law) -> Largest:
-        """Return what is proved about the largest gauge, by checking the proof.
-
-        Parameters
-        ----------
-        strategy : Strategy
-            What is measured.
-        adjacency : Adjacency
-            The neighbours.
-        law : Law
-            Of the noise.
-        """
+        """Return what is proved about the largest gauge, by checking the proof."""
 
     @abstractmethod
     def longest(self, adjacency: Adjacency) -> float:
-        """Return a bound on the 1-norm of every move.
-
-        Parameters
-        ----------
-        adjacency : Adjacency
-            The neighbours.
-        """
+        """Return a bound on the 1-norm of every move."""
 
 
 class Drawer(Protocol):
@@ -199,18 +175,12 @@ class Drawer(Protocol):
         """Return the same, in 64 bits where all of them fit: for whom sums cannot overflow."""
 
 
-class Prepared:
-    """The public part of releases: made once for a mechanism, used for all data.
+class Prepared(Locked):
+    """The public part of releases: made once for a mechanism, used for all data."""
 
-    Attributes
-    ----------
-    factor : float
-        How much larger than stated the noise is, for all that rounding adds.
-    bound : float or None
-        The public bound on the data.
-    """
-
+    # how much larger than stated the noise is, for all that rounding adds
     factor: float
+    # the public bound on the data
     bound: float | None
     # Whether noise is drawn before data is looked at: how long it takes tells about it.
     draws_first: ClassVar[bool] = False
@@ -233,6 +203,30 @@ class Prepared:
     @abstractmethod
     def reconstruct(self, noisy: BigIntegers, shared: FloatArray) -> Any:
         """Return the outputs: a function of noisy integers and public numbers alone."""
+
+
+@dataclass(frozen=True, eq=False)
+class CountsPlan(Prepared):
+    """Releases of whole coordinates, each with noise of its own on a grid, or whole."""
+
+    strategy: Any
+    law: Law
+    # a public bound on the number of people
+    bound: float | None = None
+    factor: float = 1.0
+
+    @property
+    def unit(self) -> int | None:
+        """The scale of the noise, in grid steps."""
+        return math.ceil(Fraction(self.factor) * (1 << GRID_BITS))
+
+    def shared(self, data: Any) -> FloatArray:
+        """Return nothing, unless something is public."""
+        return np.zeros(0)
+
+    def draw(self, count: int, drawer: Drawer) -> BigIntegers:
+        """Return noise in grid steps."""
+        return drawer.narrow(self.law, self.unit or 1, (self.strategy.coordinates, count))
 
 
 class Strategy(Part):
@@ -265,74 +259,28 @@ class Strategy(Part):
 
     @abstractmethod
     def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
-        """Return the coordinates of differences of data, in units of the noise.
-
-        Parameters
-        ----------
-        moves : matrix, shape (n, K)
-            One difference per column.
-        absolute : bool
-            Whether with the sizes of all coefficients: what terms may be off by.
-        """
+        """Return the coordinates of differences of data, in units of the noise."""
 
     def largest(self, adjacency: Adjacency, law: Law) -> Largest:
-        """Return the largest gauge of a move, from the list of all moves.
-
-        Parameters
-        ----------
-        adjacency : Adjacency
-            The neighbours.
-        law : Law
-            Of the noise.
-        """
+        """Return the largest gauge of a move, from the list of all moves."""
         return largest_listed(self, adjacency, law)
 
     # -------------------------------------------------------------- the errors
 
     @abstractmethod
     def loadings(self, combinations: Matrix | None = None) -> Matrix:
-        """Return of which η combinations of outputs are made, one row per combination.
-
-        Parameters
-        ----------
-        combinations : matrix, shape (k, m), optional
-            Coefficients of outputs; every output by itself if left out.
-        """
+        """Return of which η combinations of outputs are made, one row per combination."""
 
     def variances(self, law: Law) -> FloatArray:
-        """Return the variance of every output.
-
-        Parameters
-        ----------
-        law : Law
-            Of the noise.
-        """
+        """Return the variance of every output."""
         return law.variances(self.loadings())
 
     def total_variance(self, law: Law) -> float:
-        """Return the sum of the variances of all outputs.
-
-        Parameters
-        ----------
-        law : Law
-            Of the noise.
-        """
+        """Return the sum of the variances of all outputs."""
         return math.fsum(self.variances(law))
 
     def reach(self, law: Law, combinations: Matrix | None, outside: float, together: bool) -> Reach:
-        """Return how far outputs, or combinations of them, may be off; never too short.
-
-        Parameters
-        ----------
-        law : Law
-            Of the noise.
-        combinations : matrix, shape (k, m), or None
-            Coefficients of outputs; every output by itself if None.
-        outside : float
-            How often they may be farther off, in (0, 1).
-        together : bool
-            Whether all hold at once.
-        """
+        """Return how far outputs, or combinations of them, may be off; never too short."""
         if combinations is not None or len(self.names) * self.coordinates <= MOST_LOADINGS:
             rows = dense(self.loadings(combinations))
             return law.reach_together(rows, outside) if together else law.reach(rows, outside)
@@ -341,43 +289,19 @@ class Strategy(Part):
         return law.reach_by_variance(variances, each), "from variances; never too short"
 
     def spread(self, drawn: FloatArray) -> FloatArray:
-        """Return outputs of noise for simulation, one row per row of η.
-
-        Parameters
-        ----------
-        drawn : array, shape (size, p)
-            Rows of η.
-        """
+        """Return outputs of noise for simulation, one row per row of η."""
         return np.asarray((self.loadings() @ drawn.T).T)
 
     @abstractmethod
     def scaled(self, factor: float) -> Strategy:
-        """Return the same with noise that is larger by a factor.
-
-        Parameters
-        ----------
-        factor : float
-            Positive.
-        """
+        """Return the same with noise that is larger by a factor."""
 
     # -------------------------------------------------------------- releases and reports
 
     def prepare(
         self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
     ) -> Prepared:
-        """Return the public part of releases.
-
-        Parameters
-        ----------
-        adjacency : Adjacency
-            The neighbours.
-        law : Law
-            Of the noise.
-        promised : Promised
-            What releases must keep.
-        bound : float or None
-            A public bound on the data.
-        """
+        """Return the public part of releases."""
         raise AffineDPError(
             f"{type(self).__name__} is for verification and simulation: it says nothing about "
             "releases (give it a method `prepare`)"
@@ -389,60 +313,31 @@ class Strategy(Part):
         law: Law,
         sensitivity: float,
         asked: tuple[float, float] | None = None,
+        sent: Sent | None = None,
     ) -> Shown | None:
-        """Return what a report says; None for noise of matrices.
-
-        Parameters
-        ----------
-        adjacency : Adjacency
-            The neighbours.
-        law : Law
-            Of the noise.
-        sensitivity : float
-            What is promised.
-        asked : (float, float), optional
-            The (ε, δ) that was asked for, for one release.
-        """
+        """Return what a report says; None for noise of matrices."""
         return None
 
     def flat(self, y: Any) -> FloatArray:
-        """Return what was released as one row of outputs, or several.
-
-        Parameters
-        ----------
-        y : array_like, or Series or DataFrame
-            As it was released.
-        """
+        """Return what was released as one row of outputs, or several."""
         names = self.names
         if hasattr(y, "reindex") or hasattr(y, "columns"):  # pandas, polars
             labels = list(y.columns if hasattr(y, "columns") else y.index)
             if set(labels) != set(names) or len(labels) != len(names):
                 raise AffineDPError("y must have exactly the outputs of the mechanism as its names")
             y = y[list(names)].to_numpy()
-        given = np.asarray(y, dtype=float)
+        given = released_numbers(y)
         shaped = given.ndim in (1, 2) and given.shape[-1] == len(names)
         if not shaped or not np.isfinite(given).all():
             raise AffineDPError(f"y must hold {len(names)} finite numbers, one per output")
         return given
 
     def present(self, row: FloatArray) -> Any:
-        """Return a row of outputs in the form in which they are released.
-
-        Parameters
-        ----------
-        row : array, shape (m,)
-            One number per output.
-        """
+        """Return a row of outputs in the form in which they are released."""
         return row
 
     def row(self, combination: Mapping[Any, Any]) -> FloatArray:
-        """Return coefficients by output as one row, 0 where none are given.
-
-        Parameters
-        ----------
-        combination : mapping
-            From names of outputs to numbers.
-        """
+        """Return coefficients by output as one row, 0 where none are given."""
         place = {name: i for i, name in enumerate(self.names)}
         found = np.zeros(len(self.names))
         for name, value in combination.items():
@@ -456,62 +351,81 @@ class Strategy(Part):
         for place, name in enumerate(self.names):
             yield name, slice(place, place + 1)
 
-    def noise_by_group(self, law: Law) -> Iterator[tuple[str, float]]:
-        """Yield the root mean square noise of every group of outputs, for reports.
-
-        Parameters
-        ----------
-        law : Law
-            Of the noise.
-        """
+    def noise_by_group(self, law: Law) -> Iterator[tuple[str, int, float]]:
+        """Yield every group of outputs, their number, and the root mean square of their noise."""
         squares = self.variances(law)
         for name, places in self.groups():
             if len(squares[places]):
-                yield name, math.sqrt(float(squares[places].mean()))
+                yield name, len(squares[places]), math.sqrt(float(squares[places].mean()))
+
+
+def released_numbers(y: Any) -> FloatArray:
+    """Return what was released as doubles, or refuse what is no numbers."""
+    try:
+        return np.asarray(y, dtype=float)
+    except (TypeError, ValueError, OverflowError):
+        raise AffineDPError("y must hold numbers, as a release returned them") from None
 
 
 def rounded_up(value: float | Fraction) -> float:
-    """Return the least double that is not below a number.
-
-    Parameters
-    ----------
-    value : float or Fraction
-        Exact.
-    """
+    """Return the least double that is not below a number."""
     near = float(value)
     return near if math.isinf(near) or Fraction(near) >= value else math.nextafter(near, math.inf)
 
 
 def largest_listed(strategy: Strategy, adjacency: Adjacency, law: Law) -> Largest:
-    """Return the largest gauge over all moves: bounds for all, exactly for those on top.
+    """Return the largest gauge over all moves, from bounds for each of them."""
+    top = on_top(adjacency, strategy.measure, law.gauges)
+    if not len(top.upper):
+        return Largest(0.0, 0.0, True, top.method)
+    exact = top.above <= top.best * (1 + 1e-9) and math.isfinite(top.above)
+    return Largest(top.best, top.above, exact, top.method, top.worst)
 
-    Parameters
-    ----------
-    strategy : Strategy
-        What is measured.
-    adjacency : Adjacency
-        Its moves can be listed.
-    law : Law
-        Of the noise.
-    """
+
+@dataclass(frozen=True, eq=False)
+class OnTop:
+    """Moves whose gauge may be the largest, which floats cannot tell apart."""
+
+    # one difference of data per column; shape (n, K)
+    columns: FloatArray
+    # bounds on their gauges; shape (K,)
+    upper: FloatArray
+    # what the largest gauge is certainly at least
+    best: float
+    method: str
+
+    @property
+    def above(self) -> float:
+        """What the largest gauge is certainly at most."""
+        return float(self.upper.max())
+
+    @property
+    def worst(self) -> FloatArray:
+        """The move with the largest bound."""
+        return np.asarray(self.columns[:, int(np.argmax(self.upper))])
+
+
+def on_top(
+    adjacency: Adjacency,
+    measure: Callable[[Matrix, bool], Matrix],
+    gauges: Callable[[FloatArray, FloatArray], Gauges],
+) -> OnTop:
+    """List all moves, and return those whose gauge may be the largest."""
     rounding = 8 * EPS * (len(adjacency.domain.names) + 8)
     best, count = 0.0, 0
     near: list[tuple[FloatArray, FloatArray]] = []
     for listed in adjacency.moves(MOST_LISTED):
         block, off = listed.values, listed.off
         count += block.shape[1]
-        moves = dense(strategy.measure(block))
-        doubt = dense(strategy.measure(off + rounding * abs(block), absolute=True))
-        found = law.gauges(moves, doubt)
+        found = gauges(
+            dense(measure(block, False)), dense(measure(off + rounding * abs(block), True))
+        )
         best = max(best, float(found.lower.max(initial=0.0)))
         chosen = found.upper >= best
         near.append((dense(block[:, chosen]), found.upper[chosen]))
-    upper = np.concatenate([part for _, part in near]) if near else np.zeros(0)
     method = f"listed {count:,} moves"
-    if not len(upper):
-        return Largest(0.0, 0.0, True, method)
-    columns = np.hstack([part for part, _ in near])[:, upper >= best]
-    upper = upper[upper >= best]
-    above, worst = float(upper.max()), columns[:, int(np.argmax(upper))]
-    exact = above <= best * (1 + 1e-9)
-    return Largest(best, above, exact and math.isfinite(above), method, worst)
+    if not near:
+        return OnTop(np.zeros((0, 0)), np.zeros(0), best, method)
+    upper = np.concatenate([part for _, part in near])
+    chosen = upper >= best
+    return OnTop(np.hstack([part for part, _ in near])[:, chosen], upper[chosen], best, method)

@@ -19,7 +19,7 @@ from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 from affinedp.exact.rational import RationalMatrix
 from affinedp.laws.base import Law
-from affinedp.strategies.base import Strategy
+from affinedp.strategies.base import Strategy, released_numbers
 
 # Numbers of noise over time that are listed at once.
 MOST_NUMBERS = 1e8
@@ -55,25 +55,17 @@ class OutputNames(Sequence[str]):
 
 @dataclass(frozen=True, eq=False)
 class System:
-    """``ξ(0) = start η``, ``ξ(t+1) = A(t) ξ(t) + B ζ(t)``, ``γ(t) = C(t) ξ(t) + D ζ(t)``, exactly.
+    """``ξ(0) = start η``, ``ξ(t+1) = A(t) ξ(t) + B ζ(t)``, ``γ(t) = C(t) ξ(t) + D ζ(t)``."""
 
-    Attributes
-    ----------
-    A, C : callables
-        The matrix of a step; the same object where it does not change.
-    B, D : RationalMatrix
-        How what is drawn at a step enters; without columns if nothing is.
-    start : RationalMatrix
-        How what is drawn once enters; without columns if nothing is.
-    horizon : int
-        How many steps there are.
-    """
-
+    # A, C: the matrix of a step; the same object where it does not change
     A: Callable[[int], RationalMatrix]
+    # B, D: how what is drawn at a step enters; without columns if nothing is
     B: RationalMatrix
     C: Callable[[int], RationalMatrix]
     D: RationalMatrix
+    # how what is drawn once enters; without columns if nothing is
     start: RationalMatrix
+    # how many steps there are
     horizon: int
 
 
@@ -84,9 +76,10 @@ class Causal(Strategy):
     scale: float = 1.0
 
     @property
-    @abstractmethod
     def step_names(self) -> tuple[str, ...]:
         """Names of the outputs of one step."""
+        found: tuple[str, ...] = self.domain.output_names
+        return found
 
     @property
     def given_names(self) -> tuple[str, ...]:
@@ -94,9 +87,9 @@ class Causal(Strategy):
         return self.step_names
 
     @property
-    @abstractmethod
     def horizon(self) -> int:
         """How many steps there are at most."""
+        return int(self.domain.horizon)
 
     @property
     @abstractmethod
@@ -105,36 +98,14 @@ class Causal(Strategy):
 
     @abstractmethod
     def path_bits(self, exponents: Sequence[int]) -> int:
-        """Return how many bits keep output i within ``2**exponents[i]`` of its true value.
-
-        Parameters
-        ----------
-        exponents : sequence of int
-            What is wanted, for each output; its rounding to a grid is not counted.
-        """
+        """Return how many bits keep output i within ``2**exponents[i]`` of its true value."""
 
     @abstractmethod
     def deviations(self, law: Law, steps: int) -> FloatArray:
-        """Return the standard deviation of γ(0), …, γ(steps − 1), shape (steps, outputs).
-
-        Parameters
-        ----------
-        law : Law
-            Of the noise.
-        steps : int
-            How many.
-        """
+        """Return the standard deviation of γ(0), …, γ(steps − 1), shape (steps, outputs)."""
 
     def deviations_at(self, law: Law, times: Sequence[int]) -> FloatArray:
-        """Return the standard deviation of γ at some times, shape (times, outputs).
-
-        Parameters
-        ----------
-        law : Law
-            Of the noise.
-        times : sequence of int
-            Within the horizon.
-        """
+        """Return the standard deviation of γ at some times, shape (times, outputs)."""
         return np.asarray(self.deviations(law, max(times) + 1)[list(times)])
 
     @property
@@ -143,39 +114,17 @@ class Causal(Strategy):
         return False
 
     def shortened(self, steps: int) -> Causal:
-        """Return the same noise over the first steps alone.
-
-        Parameters
-        ----------
-        steps : int
-            How many.
-        """
+        """Return the same noise over the first steps alone."""
         return self
 
     @abstractmethod
     def simulated(
         self, law: Law, generator: np.random.Generator, size: int, steps: int
     ) -> FloatArray:
-        """Draw noise for simulation, shape (size, steps, outputs).
-
-        Parameters
-        ----------
-        law : Law
-            Of the noise.
-        generator : Generator
-            NumPy's.
-        size, steps : int
-            How many runs, and how many steps of each.
-        """
+        """Draw noise for simulation, shape (size, steps, outputs)."""
 
     def path(self, bits: int) -> Path:
-        """Return how the integers of the noise go from step to step.
-
-        Parameters
-        ----------
-        bits : int
-            They are in units of ``2**-bits``.
-        """
+        """Return how the integers of the noise go from step to step."""
         return Path(self.system, bits)
 
     @property
@@ -186,7 +135,7 @@ class Causal(Strategy):
     def flat(self, y: Any) -> FloatArray:
         """Return outputs by step as one row, or several."""
         shape = (self.horizon, len(self.step_names))
-        given = None if hasattr(y, "reindex") else np.asarray(y, dtype=float)
+        given = None if hasattr(y, "reindex") else released_numbers(y)
         if given is not None and given.ndim in (2, 3) and given.shape[-2:] == shape:
             y = given.reshape(*given.shape[:-2], -1)
         return super().flat(y)
@@ -204,13 +153,6 @@ class Path:
     """How the integers of the noise go from step to step.
 
     It holds nothing secret: the integers are given to it and returned by it.
-
-    Parameters
-    ----------
-    system : System
-        What makes the noise.
-    bits : int
-        ξ is in units of ``2**-bits``.
 
     Examples
     --------
@@ -240,34 +182,14 @@ class Path:
         return self._system.D.shape[1]
 
     def begin(self, drawn: Sequence[int], draw_bits: int) -> tuple[int, ...]:
-        """Return ξ(0).
-
-        Parameters
-        ----------
-        drawn : sequence of int
-            η in units of ``2**-draw_bits``.
-        draw_bits : int
-            Its grid.
-        """
+        """Return ξ(0)."""
         exponent = self._bits - draw_bits - self._start.bits
         return tuple(_rounded(v, exponent, self._start.odd) for v in self._start.times(drawn))
 
     def advance(
         self, step: int, memory: Sequence[int], drawn: Sequence[int], draw_bits: int
     ) -> tuple[int, ...]:
-        """Return ξ(step + 1), up to the last step.
-
-        Parameters
-        ----------
-        step : int
-            The time of ``memory``.
-        memory : sequence of int
-            ξ(step).
-        drawn : sequence of int
-            ζ(step) in units of ``2**-draw_bits``: the same that :meth:`row` was given.
-        draw_bits : int
-            Its grid.
-        """
+        """Return ξ(step + 1), up to the last step."""
         if step + 1 >= self._system.horizon:
             return tuple(memory)
         state = self._at("A", self._system.A(step))
@@ -281,15 +203,7 @@ class Path:
         draw_bits: int,
         exponents: Sequence[int],
     ) -> tuple[int, ...]:
-        """Return γ(step), entry i in units of ``2**exponents[i]``.
-
-        Parameters
-        ----------
-        step, memory, drawn, draw_bits
-            As for :meth:`advance`.
-        exponents : sequence of int
-            The grids of the outputs.
-        """
+        """Return γ(step), entry i in units of ``2**exponents[i]``."""
         output = self._at("C", self._system.C(step))
         return self._sums(output, memory, self._D, drawn, draw_bits, exponents)
 
@@ -363,11 +277,6 @@ def _rounded(value: int, exponent: int, odd: int) -> int:
 def rounded(value: int, exponent: int) -> int:
     """Return ``value * 2**exponent`` rounded to the nearest integer, halves upwards.
 
-    Parameters
-    ----------
-    value, exponent : int
-        What is rounded.
-
     Examples
     --------
     >>> rounded(7, -1), rounded(-7, -1), rounded(3, 2)
@@ -379,25 +288,13 @@ def rounded(value: int, exponent: int) -> int:
 
 
 def check_steps(numbers: float) -> None:
-    """Refuse to list more numbers than fit in memory.
-
-    Parameters
-    ----------
-    numbers : float
-        How many.
-    """
+    """Refuse to list more numbers than fit in memory."""
     if numbers > MOST_NUMBERS:
         raise AffineDPError(f"{numbers:.1e} numbers do not fit in memory: ask for fewer steps")
 
 
 def constant(matrix: RationalMatrix) -> Callable[[int], RationalMatrix]:
-    """Return the matrix of every step of a system that does not change.
-
-    Parameters
-    ----------
-    matrix : RationalMatrix
-        At all times.
-    """
+    """Return the matrix of every step of a system that does not change."""
     return partial(_same, matrix)  # which can be sent to other processes
 
 

@@ -23,7 +23,6 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.modular import (
     PRIMES,
     Residues,
-    VanishesError,
     draw_primes,
     product,
     reduced,
@@ -33,10 +32,8 @@ from affinedp.exact.modular import (
 from affinedp.exact.numbers import given_rows, meant_numbers
 from affinedp.exact.rational import Echelon, inverse
 from affinedp.exact.rounding import careful_product
-from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.norms import as_float, first_largest
-from affinedp.strategies.matrices import Matrices
 
 EPS = float(np.finfo(float).eps)
 # Computed numbers are off by so many roundings for each row and column.
@@ -65,20 +62,13 @@ Vector = Mapping[int, Fraction]
 
 @dataclass(frozen=True, eq=False)
 class Span:
-    """Vectors that span differences of data, in doubles and exactly.
+    """Vectors that span differences of data, in doubles and exactly."""
 
-    Attributes
-    ----------
-    floats : callable
-        Returns them as columns.
-    exact : callable
-        Returns them in rational numbers, or raises where that is not known.
-    error : float
-        Relative error of the doubles.
-    """
-
+    # returns them as columns
     floats: Callable[[], Matrix]
+    # returns them in rational numbers, or raises where that is not known
     exact: Callable[[], Sequence[Vector]]
+    # relative error of the doubles
     error: float
 
     @classmethod
@@ -92,15 +82,8 @@ class Span:
         return cls(lambda: manifold.kernel, lambda: manifold.exact_kernel, manifold.kernel_error)
 
 
-def noise_range(strategy: Matrices, law: Law) -> Matrix:
-    """Return vectors that span the noise in the outputs: as they were given, if that is known."""
-    inner = [part for part in (strategy.root, law.span()) if part is not None]
-    if all(_has_full_row_rank(part) for part in inner):
-        return strategy.basis
-    return strategy.range(law)
-
-
-def _has_full_row_rank(matrix: Matrix) -> bool:
+def has_full_row_rank(matrix: Matrix) -> bool:
+    """Whether a computed matrix has independent rows, whatever rounding did."""
     if matrix.shape[0] > matrix.shape[1] or matrix.shape[0] * float(matrix.shape[1]) > MOST_ROOT:
         return False
     size = dense(abs(matrix).max(axis=1)).ravel()
@@ -113,17 +96,7 @@ def _has_full_row_rank(matrix: Matrix) -> bool:
 def bare_combination(
     noise: Matrix, query: Matrix, span: Span, error: float = 0.0
 ) -> FloatArray | None:
-    """Return a combination of outputs without noise in which data may differ, or None.
-
-    Parameters
-    ----------
-    noise, query : matrices, shapes (m, r) and (m, n)
-        Vectors that span the noise, and F.
-    span : Span
-        Of the differences of data.
-    error : float
-        Relative error of the noise, where it was computed.
-    """
+    """Return a combination of outputs without noise in which data may differ, or None."""
     if not noise.nnz if is_sparse(noise) else not noise.any():
         raise AffineDPError("noise_matrix is zero: there is no noise")
     # an output with a draw of its own is covered
@@ -236,7 +209,7 @@ class _Moved:
         for prime in draw_primes(self.query.data.tobytes()):
             try:
                 return np.asarray(self.modulo(rows, prime) == 0)
-            except VanishesError:
+            except ArithmeticError:
                 continue
         raise AffineDPError(UNDECIDED)
 
@@ -249,7 +222,7 @@ def _bare_exactly(noise: FloatArray, moved: _Moved, rows: IntArray) -> FloatArra
         try:
             vectors = moved.modulo(rows, prime)
             form, pivots = reduced(residues_of_floats(noise, prime).T, None, prime)
-        except VanishesError:
+        except ArithmeticError:
             continue
         if best is not None and len(pivots) < len(best[2]):
             continue  # a minor vanishes modulo this prime

@@ -1,52 +1,33 @@
-"""``F x + Λ η`` with matrices: the mechanism of the paper."""
+"""``F x + Λ η`` with matrices: the mechanism of the paper, and how far neighbours are apart."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from functools import cached_property
+import math
+from dataclasses import dataclass
 
-from affinedp.arrays import Matrix, dense
-from affinedp.exact.rounding import careful_product
-from affinedp.laws.base import Law
-from affinedp.laws.reach import Reach
-from affinedp.neighbours.adjacency import Adjacency
-from affinedp.strategies.base import Largest, Prepared, Promised
-from affinedp.strategies.largest_norm import largest_of_norm
+import numpy as np
+
+from affinedp.arrays import FloatArray
+from affinedp.errors import TooManyCircuitsError
+from affinedp.laws.base import Law, Moves
+from affinedp.neighbours.adjacency import Adjacency, Sensitivity
+from affinedp.neighbours.norms import column_norms
+from affinedp.strategies.base import EPS, Largest, Prepared, Promised
+from affinedp.strategies.coverage import NOT_COVERED, Span
 from affinedp.strategies.matrices import Matrices
-from affinedp.strategies.shared import SharedPart, shared_part
-from affinedp.strategies.whitening import whiten
+from affinedp.strategies.whitening import Whitened, exact_whitening, output_units, whiten
+
+# Up to this many directions the curve is computed for each of them.
+LISTED_FOR_CURVE = 5_000
+MOST_SIGN_VECTORS = 1e6
+PROJECTED = " on all the noise that is drawn; its projection promises at least that"
 
 
 @dataclass(frozen=True, eq=False)
 class Dense(Matrices):
-    """Publish ``F x + Λ η``; what is measured is ``Λ⁺F x``.
-
-    Attributes
-    ----------
-    domain : AffineManifold
-        The public equations.
-    query : matrix, shape (m, n)
-        F.
-    basis : matrix, shape (m, r)
-        Vectors that span the noise; dense or sparse.
-    names : tuple of str
-        Names of the m outputs.
-    root : matrix, shape (r, p), or None
-        ``Λ = basis @ root``; the identity if left out, as for a law that is bound to its
-        coordinates.
-    error : float
-        Relative error of Λ, where it had to be computed.
-    """
+    """Publish ``F x + Λ η``; what is measured is ``Λ⁺F x``."""
 
     kind = "dense"
-
-    @cached_property
-    def _whitened(self) -> Matrix:
-        return whiten(self.noise, self.query).query
-
-    def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
-        """Return ``Λ⁺F v``."""
-        return (abs(self._whitened) if absolute else self._whitened) @ moves
 
     def largest(self, adjacency: Adjacency, law: Law) -> Largest:
         """Return the largest norm by a search, or the largest gauge from the list of moves."""
@@ -56,43 +37,6 @@ class Dense(Matrices):
         from affinedp.strategies.largest_gauge import largest_of_gauge
 
         return largest_of_gauge(self, adjacency, law)
-
-    def reach(self, law: Law, combinations: Matrix | None, outside: float, together: bool) -> Reach:
-        """Return how far outputs, or combinations of them, may be off."""
-        rows = self._free_rows(law, combinations)
-        return law.reach_together(rows, outside) if together else law.reach(rows, outside)
-
-    def _free_rows(self, law: Law, combinations: Matrix | None) -> Matrix:
-        """Combinations in terms of noise whose coordinates are free: no row but 0 has no noise.
-
-        Digits that cancel against a public equation are kept, so that what is left of the noise is
-        not taken for a rounding.
-        """
-        body = law.size is not None
-        if combinations is None:
-            return self.range(law) if body else dense(law.spread(self.loadings()))
-        if body:
-            return careful_product(combinations, self.range(law))
-        found = careful_product(combinations, self.basis)
-        return dense(found if self.root is None else careful_product(found, self.root))
-
-    def shared_part(self, adjacency: Adjacency, law: Law) -> SharedPart | None:
-        """Return what neighbours share and noise does not hide; None if noise hides everything.
-
-        Parameters
-        ----------
-        adjacency : Adjacency
-            The neighbours.
-        law : Law
-            Of the noise.
-        """
-        return shared_part(self, adjacency, law)
-
-    def scaled(self, factor: float) -> Dense:
-        """Return the same with noise that is larger by a factor."""
-        if self.root is None:
-            return replace(self, basis=self.basis * factor)
-        return replace(self, root=self.root * factor)
 
     def prepare(
         self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
@@ -104,3 +48,64 @@ class Dense(Matrices):
 
         make = rounded_plan if law.norm is not None and law.size is None else exact_plan
         return make(self, adjacency, law, promised, bound)
+
+
+def largest_of_norm(strategy: Matrices, adjacency: Adjacency, law: Law) -> Largest:
+    """Return the largest norm of ``Λ⁺F v``, exact where the numbers are short."""
+    assert law.norm is not None
+    query, noise = strategy.query, strategy.noise
+    leak = strategy.leak(law, Span.of(adjacency))
+    if leak is not None:
+        return Largest(math.inf, math.inf, True, "", because=f": {NOT_COVERED}", leak=leak)
+    rational = exact_whitening(strategy.domain, noise, query) if strategy.error == 0.0 else None
+    if rational is not None:
+        whitened = Whitened(rational.floats(strategy.domain.n), EPS, True)
+    else:
+        unit = output_units(query, adjacency)
+        whitened = whiten(unit @ noise, unit @ query)
+    decided = adjacency.exact_sensitivity(rational, law.norm) if rational is not None else None
+    if decided is not None:
+        found, upper = decided, decided.upper
+        lower = math.nextafter(decided.value, 0.0)
+    else:
+        found = adjacency.sensitivity(whitened.query, law.norm)
+        lower, upper = _widened(found, whitened, law, strategy.error)
+    because, certain = "", found.exact
+    moves = Moves()
+    if law.norm == 1:
+        moves = Moves(_shifts(adjacency, whitened, upper))
+        if not whitened.full_column_rank:
+            because, certain = PROJECTED, False
+    return Largest(
+        lower, upper, certain, found.method, found.direction, found.warnings, moves, because
+    )
+
+
+def _widened(
+    found: Sensitivity, whitened: Whitened, law: Law, noise_error: float
+) -> tuple[float, float]:
+    """Bounds on the truth: the error of Λ⁺F is relative to its terms, which may cancel along v."""
+    assert law.norm is not None
+    terms = np.asarray(abs(whitened.query) @ np.abs(found.direction)).ravel()
+    spread = whitened.error * float(column_norms(terms[:, None], law.norm)[0])
+    relative = whitened.error + noise_error
+    lower = max(0.0, found.value * (1 - relative) - spread)
+    return lower, found.upper * (1 + relative) + spread
+
+
+def _shifts(adjacency: Adjacency, whitened: Whitened, upper: float) -> FloatArray | None:
+    """|Λ⁺F v| for every direction, where there are few enough to list."""
+    try:
+        directions = adjacency.directions(LISTED_FOR_CURVE)
+    except TooManyCircuitsError:
+        return None
+    if directions.shape[1] * 2.0 ** min(whitened.query.shape[0], 12) > MOST_SIGN_VECTORS:
+        return None
+    terms = np.asarray(abs(whitened.query) @ np.abs(directions))
+    off = (whitened.error + 4 * EPS * len(directions)) * terms
+    shifts = (np.abs(np.asarray(whitened.query @ directions)) + off).T
+    # listed directions are less accurate than the worst one, which was evaluated again
+    largest = float(shifts.sum(axis=1).max(initial=0.0))
+    if largest > 0:
+        shifts = shifts * max(1.0, upper / largest)
+    return np.unique(np.sort(shifts, axis=1), axis=0)

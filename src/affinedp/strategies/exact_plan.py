@@ -20,48 +20,236 @@ from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.dyadic import RationalRow, nearest_steps
 from affinedp.exact.lattice import whole_solution
+from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import BigIntegers
 from affinedp.laws.base import Law
-from affinedp.laws.bodies import PartsNoise
+from affinedp.laws.bodies import (
+    AxesPart,
+    Bodies,
+    PartNoise,
+    PartsNoise,
+    SumPart,
+    grid_exponents,
+)
+from affinedp.laws.curves import Curve
 from affinedp.laws.knorm import KNorm
-from affinedp.laws.staircase import Staircase
+from affinedp.laws.product_norm import ProductNorm, ProductPart
+from affinedp.laws.sampler.independent import StairsNoise
+from affinedp.laws.staircase import Staircase, best_whole_first, whole_top, whole_variance
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.whole import exact_move
 from affinedp.strategies.base import Drawer, Promised
-from affinedp.strategies.coordinates import Coordinates
-from affinedp.strategies.dense_plan import DensePlan
-from affinedp.strategies.grids import Grid, Row, body_grid, stairs_grid
-from affinedp.strategies.matrices import Matrices
-from affinedp.strategies.shared import SharedPart, shared_part
+from affinedp.strategies.largest_gauge import Coordinates, largest_gauge
+from affinedp.strategies.matrices import Matrices, shared_part
+from affinedp.strategies.rounded_plan import DensePlan
+
+Row = dict[int, Fraction]
+
+MOST_MOVES = 5_000
+# Rounding may make staircase noise larger than it is said to be by this share, and no more.
+MOST_WIDENED = 1e-4
+# The rate is rounded down to a multiple of 2^-RATE_BITS of itself.
+RATE_BITS = 80
+# Rounding may make noise larger than it is said to be by this share, and no more.
+NOTICED = Fraction(1, 10_000)
+# How exact the gauge of the longest move needs to be for the charge.
+NEARLY = 1e-9
+EPS = float(np.finfo(float).eps)
+
+
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """Grids of the coordinates, what draws noise on them, and the charge for reading on them."""
+
+    # coordinate i is read in steps of ``2**exponents[i]``
+    exponents: IntArray
+    # the noise
+    noise: PartsNoise
+    # the largest gauge of a move between what is read of neighbours
+    charge: Fraction
+    # the rate of the noise that is drawn
+    rate: Fraction
+    # how much larger than stated the noise is
+    factor: float
+
+
+def body_grid(
+    adjacency: Adjacency,
+    law: KNorm | ProductNorm,
+    promised: Promised,
+    rows: list[Row],
+    hidden: IntArray,
+    bound: float | None,
+) -> Grid:
+    """Return bodies on grids, and a rate that pays for reading on them."""
+    sensitivity = promised.sensitivity
+    largest = sensitivity / law.rate  # gauge of the longest move
+    exponents = law.bodies.exponents(largest)
+    # how far every coordinate may be off, in steps: one for two roundings, and the data's own
+    widths = [Fraction(1)] * len(rows)
+    if bound is not None:  # a coordinate that follows from others has no row and needs none
+        for i, row in enumerate(rows):
+            off = sum((abs(c) for c in row.values()), Fraction(0)) * Fraction(2 * bound * EPS)
+            widths[i] += off / Fraction(2) ** int(exponents[i])
+    bodies = law.bodies.on_grid(exponents)
+    exact = Fraction(sensitivity) / Fraction(law.rate)
+    moved = _moved(adjacency, exact, rows, hidden, exponents, bodies)
+    cell, half = bodies.box(widths), bodies.box([Fraction(1, 2)] * len(rows))
+    # one release needs the first two; the last makes the law on the grid a law that scalar
+    # Laplace noise dominates, for compositions
+    charge = moved + cell + 4 * half
+    rate = Fraction(sensitivity) / charge
+    unit = Fraction(2) ** (math.frexp(float(rate))[1] - RATE_BITS)
+    rate = math.floor(rate / unit) * unit
+    if charge > Fraction(largest) * (1 + NOTICED):
+        if bound is not None and cell > 1000 * half:
+            raise AffineDPError(
+                f"numbers up to bound={bound:g} are off by so much of a neighbour's move that "
+                "K-norm noise would have to grow: give a smaller bound, whole numbers or "
+                "decimals that are exact without bound=, or release with Gaussian noise"
+            )
+        raise AffineDPError(
+            "the body is too flat for the grid of releases: some outputs have far more noise "
+            "than others. Rescale the outputs, or release them apart"
+        )
+    factor = law.rate / float(rate) * (1 + 2.0**-30)
+    return Grid(exponents, bodies.drawn(rate), charge, rate, factor)
+
+
+def _moved(
+    adjacency: Adjacency,
+    stated: Fraction,
+    rows: list[Row],
+    hidden: IntArray,
+    exponents: IntArray,
+    bodies: Bodies,
+) -> Fraction:
+    """The largest gauge of a move on the grid, or a little more."""
+    if all(isinstance(part, SumPart | AxesPart | ProductPart) for part in bodies.parts):
+        return stated  # ends and widths are rounded up: no move has a larger gauge on the grid
+    steps = [Fraction(2) ** -int(exponent) for exponent in exponents.tolist()]
+    entries = hidden.tolist()
+
+    def exact(move: Mapping[int, Fraction]) -> list[Fraction]:
+        read = [move.get(entry, Fraction(0)) for entry in entries]
+        return [
+            step * sum((c * read[j] for j, c in row.items()), Fraction(0))
+            for step, row in zip(steps, rows)
+        ]
+
+    matrix = _float_matrix(rows, steps, hidden, adjacency.manifold.n)
+    found = largest_gauge(adjacency, matrix, bodies, exact, enough=NEARLY)
+    return Fraction(found.upper)
+
+
+def _float_matrix(rows: list[Row], steps: list[Fraction], hidden: IntArray, width: int) -> Matrix:
+    """The coordinates in steps, each number rounded once."""
+    import scipy.sparse as sparse
+
+    place = [i for i, row in enumerate(rows) for _ in row]
+    column = [int(hidden[j]) for row in rows for j in row]
+    values = [float(c * step) for step, row in zip(steps, rows) for c in row.values()]
+    found: Matrix = sparse.csr_array((values, (place, column)), shape=(len(rows), width))
+    return found
+
+
+def stairs_grid(
+    adjacency: Adjacency,
+    law: Staircase,
+    promised: Promised,
+    coordinates: Coordinates,
+    rows: list[dict[int, Fraction]],
+    bound: float | None,
+) -> Grid:
+    """Return the grid of staircase noise for real data: wider steps pay for its rounding.
+
+    Neighbours that differ by n in a coordinate differ by at most |n|/g + 1 steps of the grid g
+    after rounding.  With steps of the staircase so wide that this crosses no more of them than n
+    does, the promise is that of the design, in exact arithmetic.
+    """
+    exponents = grid_exponents(1 / law.widths, promised.sensitivity / law.rate)
+    units = [Fraction(2) ** int(e) for e in exponents.tolist()]
+    spare = [Fraction(1)] * len(units)  # two roundings to the grid
+    if bound is not None:
+        if len(units) > 1:
+            raise AffineDPError(
+                "several coordinates with staircase noise do not go with bound=: records that are "
+                "off in all of them would cross a step in each. Use Laplace noise"
+            )
+        off = sum((abs(c) for c in rows[0].values()), Fraction(0)) * Fraction(2 * bound * EPS)
+        spare[0] += off / units[0]
+    stated = [meaning(width) for width in law.widths.tolist()]
+    widths = [1] * len(units)
+    for move in _moves(adjacency, coordinates):
+        for i, moved in enumerate(map(abs, move)):
+            if moved:
+                farthest = math.floor(moved / units[i] + spare[i])
+                crossed = math.ceil(moved / stated[i])
+                widths[i] = max(widths[i], -(-farthest // crossed))
+    firsts = [
+        _first(law, promised.curve, law.firsts[i] / law.widths[i], w) for i, w in enumerate(widths)
+    ]
+    factor = max(
+        math.sqrt(whole_variance(width, first, law.rate) / variance) * float(unit)
+        for width, first, unit, variance in zip(
+            widths, firsts, units, law.variance_of_each.tolist()
+        )
+    )
+    if factor > 1 + MOST_WIDENED:
+        raise AffineDPError(
+            "numbers are off by so much of a neighbour's move that staircase noise would have to "
+            "grow: give a smaller bound, or release with other noise"
+        )
+    rate = Fraction(law.rate)
+    charge = Fraction(promised.sensitivity) / rate
+    noise = PartsNoise((PartNoise(np.arange(law.size), StairsNoise(widths, firsts, rate)),))
+    return Grid(exponents, noise, charge, rate, max(1.0, factor) * (1 + 1e-9))
+
+
+def _moves(adjacency: Adjacency, coordinates: Coordinates) -> list[list[Fraction]]:
+    """All moves, exactly."""
+    found = []
+    for column in adjacency.directions(MOST_MOVES).T:
+        move, known = exact_move(adjacency, column)
+        if not known:
+            raise AffineDPError(
+                "the moves are no short fractions, so that steps cannot be fitted to them exactly: "
+                "use Laplace noise"
+            )
+        found.append(coordinates.exact(move))
+    return found
+
+
+def _first(law: Staircase, curve: Curve, share: float, width: int) -> int:
+    """The first step on the grid; the loss ε must not be more probable than was promised."""
+    first = min(width, max(1, round(share * width)))
+    most = getattr(curve, "probability", 1.0)
+    if whole_top(width, first, law.rate) > most:
+        first = best_whole_first(width, law.rate)
+        if whole_top(width, first, law.rate) > most:
+            raise AffineDPError("the grid is too coarse for the curve of this staircase")
+    return first
+
 
 NOTHING = Fraction(0)
 
 
 @dataclass(frozen=True, eq=False)
 class ExactPlan(DensePlan):
-    """Releases whose coordinates are read exactly.
-
-    Attributes
-    ----------
-    read : array of int
-        The entries of x that are read.
-    rows : list of dict
-        Coordinates as exact combinations of the entries that are read.
-    grid : Grid
-        Steps of the coordinates, and what draws noise in them.
-    sums : list of (rows, signs)
-        Coordinates of which the last follows from the others.
-    basis : matrix
-        What makes outputs of coordinates.
-    start : list of Fraction or None
-        For whole data, coordinates of a public whole point.
-    """
+    """Releases whose coordinates are read exactly."""
 
     draws_first: ClassVar[bool] = True
+    # the entries of x that are read
     read: IntArray
+    # coordinates as exact combinations of the entries that are read
     rows: list[Row] = field(repr=False)
+    # steps of the coordinates, and what draws noise in them
     grid: Grid
+    # coordinates of which the last follows from the others
     sums: list[tuple[IntArray, IntArray]] = field(repr=False)
+    # what makes outputs of coordinates
     basis: Matrix = field(repr=False)
+    # for whole data, coordinates of a public whole point
     start: list[Fraction] | None = field(repr=False)
 
     @property
@@ -171,22 +359,7 @@ class ExactPlan(DensePlan):
 def exact_plan(
     strategy: Matrices, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
 ) -> ExactPlan:
-    """Prepare releases with noise that is bound to its coordinates.
-
-    Parameters
-    ----------
-    strategy : Matrices
-        F, and what makes outputs of coordinates.
-    adjacency : Adjacency
-        The neighbours.
-    law : Law
-        Of the coordinates.
-    promised : Promised
-        What releases must keep.
-    bound : float or None
-        If given, |x| is at most this, and neighbours may be off by the rounding of double
-        precision; otherwise recorded neighbours differ exactly as the adjacency says.
-    """
+    """Prepare releases with noise that is bound to its coordinates."""
     manifold = strategy.domain
     shared = shared_part(strategy, adjacency, law)
     if shared is not None and (bound is not None or law.whole):
@@ -201,12 +374,12 @@ def exact_plan(
     free = manifold.canonical.free
     hidden = free if shared is None else free[shared.hidden]
     given = coordinates.rows()
-    sums = _sums(strategy, law, given)
+    sums = following_sums(strategy, law, given)
     for following, _ in sums:
         given[following[-1]] = {}
-    rows = _rows_on_free(strategy, given)
+    rows = rows_on_free(strategy, given)
     if shared is not None:
-        rows = _hidden_rows(rows, shared)
+        rows = shared.on_hidden(rows)
     if isinstance(law, Staircase):
         if shared is not None:
             raise AffineDPError("staircase noise must hide all that the query reveals")
@@ -234,14 +407,16 @@ def exact_plan(
     )
 
 
-def _sums(strategy: Matrices, law: Law, rows: list[Row]) -> list[tuple[IntArray, IntArray]]:
-    """Coordinates under public sums and their signs; the last one follows from the others.
+def following_sums(
+    strategy: Matrices, law: Law, rows: list[Row]
+) -> list[tuple[IntArray, IntArray]]:
+    """Return coordinates under public sums and signs; the last one follows from the others.
 
     That is one that would have to be put together from many entries, if there is one.
     """
     pivots = set(strategy.domain.canonical.pivots.tolist())
     found = []
-    for part in law.bodies.sums if isinstance(law, KNorm) else ():
+    for part in law.bodies.sums if isinstance(law, KNorm | ProductNorm) else ():
         last = len(part.rows) - 1
         long = (i for i, row in enumerate(part.rows.tolist()) if pivots & rows[row].keys())
         order, chosen = np.arange(last + 1), next(long, last)
@@ -262,7 +437,7 @@ def _whole_plan(
     if start is None:
         raise AffineDPError("no whole numbers obey the equations: there is no whole data")
     rows = coordinates.rows()
-    sums = _sums(strategy, law, rows)
+    sums = following_sums(strategy, law, rows)
     moved = {j for j, value in enumerate(start) if value}
     at_start = [
         sum((c * start[j] for j, c in row.items() if j in moved), Fraction(0))
@@ -296,8 +471,8 @@ def _whole_plan(
 # ---------------------------------------------------------------------- real numbers
 
 
-def _rows_on_free(strategy: Matrices, rows: list[Row]) -> list[Row]:
-    """The coordinates as combinations of the free entries: the others follow from them."""
+def rows_on_free(strategy: Matrices, rows: list[Row]) -> list[Row]:
+    """Return coordinates as combinations of the free entries: the others follow from them."""
     canonical = strategy.domain.canonical
     free = {int(entry): place for place, entry in enumerate(canonical.free.tolist())}
     used = {entry for row in rows for entry in row if entry not in free}
@@ -323,18 +498,3 @@ def _on_free(row: Row, free: Mapping[int, int], follows: Mapping[int, Row]) -> R
         for place, value in parts.items():
             total[place] = total.get(place, Fraction(0)) + weight * value
     return {place: value for place, value in total.items() if value}
-
-
-def _hidden_rows(rows: list[Row], shared: SharedPart) -> list[Row]:
-    """The same for ξ = U ξ_P: what noise hides."""
-    column = {int(place): i for i, place in enumerate(shared.hidden)}
-    found = []
-    for row in rows:
-        total: Row = {}
-        for place, weight in row.items():
-            parts = {place: Fraction(1)} if place in column else shared.rows[place]
-            for hidden, value in parts.items():
-                i = column[hidden]
-                total[i] = total.get(i, Fraction(0)) + weight * value
-        found.append({i: value for i, value in total.items() if value})
-    return found

@@ -17,26 +17,32 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
-from affinedp.domains.dynamics import MOST_STATES, Dynamics
+from affinedp.domains.dynamics import (
+    ENDLESS,
+    MOST_STATES,
+    Dynamics,
+    Plant,
+    checked_horizon,
+)
 from affinedp.domains.observability import observability_bound
-from affinedp.domains.plant import Plant
 from affinedp.errors import AffineDPError
-from affinedp.exact.energy import (
+from affinedp.exact.rational import RationalMatrix
+from affinedp.exact.systems import (
     Energy,
+    ExactSystem,
+    LinearSystem,
     checked_start,
     decay_certificate,
     energy_certificate,
     upper,
     window_energy,
 )
-from affinedp.exact.rational import RationalMatrix
-from affinedp.exact.systems import ExactSystem, LinearSystem
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.inputs import Inputs
 from affinedp.parts import frozen
-from affinedp.strategies.base import Largest, Lines, Prepared, Promised, Shown
+from affinedp.strategies.base import FOR_STEPS, Largest, Lines, Prepared, Promised, Sent, Shown
 from affinedp.strategies.causal import Causal, System, check_steps, constant
 
 # Where white noise is coloured: on the way to the outputs, or before it passes the plant.
@@ -61,27 +67,21 @@ class Filter(Causal):
 
     M is the shaper, or the plant after the shaper.  Fresh noise does not mean that steps may be
     taken apart: a restart with new noise is a new release for every event that still shows.
-
-    Attributes
-    ----------
-    domain : Plant
-        From the private inputs to the outputs.
-    shaper : LinearSystem
-        Causal, with a causal stable inverse.
-    place : {"output", "input"}
-        Whether the shaper's output is the noise, or drives a copy of the plant.
-    scale : float
-        Standard deviation of ζ.
-    start : array, shape (n, n), or None
-        R: the memory of M starts as R η with η like ζ; None starts at rest.
     """
 
     kind = "filter"
+    # from the private inputs to the outputs
     domain: Plant
+    # causal, with a causal stable inverse
     shaper: LinearSystem = field(repr=False)
+    # whether the shaper's output is the noise, or drives a copy of the plant
     place: Place = "output"
+    # standard deviation of ζ
     scale: float = 1.0
+    # R: the memory of M starts as R η with η like ζ; None starts at rest; shape (n, n)
     start: FloatArray | None = field(default=None, repr=False)
+    # how many outputs are sent at most, of noise for all time; None for all time
+    steps: int | None = None
 
     def __post_init__(self) -> None:
         plant = self.domain.system
@@ -92,20 +92,17 @@ class Filter(Causal):
             raise AffineDPError(f"a noise filter may remember up to {MOST_STATES} numbers")
         if not 0 < self.scale < math.inf:
             raise AffineDPError(f"the scale of the noise must be positive, not {self.scale}")
+        if self.steps is not None:
+            checked_horizon(self.steps)
         if self.start is not None:
             object.__setattr__(self, "start", frozen(np.asarray(self.start, dtype=float)))
             if np.shape(self.start) != (self.noise.order, self.noise.order):
                 raise AffineDPError("the start of the noise does not fit its filter")
 
     @property
-    def step_names(self) -> tuple[str, ...]:
-        """Names of the outputs of one step."""
-        return self.domain.output_names
-
-    @property
     def horizon(self) -> int:
         """How many steps there are at most; 2⁴⁰ for all time."""
-        return self.domain.steps
+        return self.domain.steps if self.steps is None else min(self.domain.steps, self.steps)
 
     @property
     def coordinates(self) -> int:
@@ -325,8 +322,7 @@ class Filter(Causal):
 
     def total_variance(self, law: Law) -> float:
         """Return the sum of the variances of all outputs at all steps; infinite for all time."""
-        steps = math.inf if self.domain.horizon is None else self.domain.horizon
-        return self.mean_variance(law) * steps
+        return self.mean_variance(law) * (math.inf if self.horizon >= ENDLESS else self.horizon)
 
     def simulated(
         self, law: Law, generator: np.random.Generator, size: int, steps: int
@@ -352,32 +348,37 @@ class Filter(Causal):
         law: Law,
         sensitivity: float,
         asked: tuple[float, float] | None = None,
+        sent: Sent | None = None,
     ) -> Shown:
         """Return what a report says: the noise of each output, beside white noise."""
         plant, names = self.domain, ", ".join(self.domain.names)
         forward = isinstance(adjacency, Inputs) and adjacency.forward
-        times = "for all time" if plant.horizon is None else f"over {plant.horizon:,} steps"
+        times = "for all time" if self.horizon >= ENDLESS else f"over {self.horizon:,} steps"
         what = f"the private inputs ({names})"
         shared = "other inputs, disturbances, and what else the first state is made of"
         if forward:
             what = f"jumps of the state ({names}), of the first state too"
             shared = "inputs and disturbances"
-        variance = f"variance {self.mean_variance(law):.4g} in all outputs together"
+        mean, last = self.mean_variance(law), self.last_variances(law)
+        if sent is not None:
+            mean, last = sent.factor**2 * mean + math.fsum(sent.added), sent.variances(last)
+        variance = f"variance {mean:.4g} in all outputs together"
         when = "at every step"
         if plant.horizon is not None:
             when = (
                 "in the mean over the horizon; the table shows the last step, where it is largest"
             )
         white, reason = None, "white noise does not keep this promise"
+        if sent is not None:
+            reason = FOR_STEPS
         with suppress(AffineDPError):
             flat = Filter(plant, LinearSystem.static(np.eye(self.noise.outputs)))
             squares = flat.squared_sensitivities(adjacency) if type(adjacency) is Inputs else None
-            if squares is not None:
+            if squares is not None and sent is None:
                 white, reason = math.sqrt(float(squares.max())) / sensitivity, ""
-        deviations = np.sqrt(self.last_variances(law))
         return Shown(
             title=f"{times}, fresh at every step",
-            outputs=tuple(zip(self.step_names, deviations.tolist())),
+            outputs=tuple(zip(self.step_names, np.sqrt(last).tolist())),
             independent=white,
             reason=reason,
             promise=(
@@ -387,12 +388,14 @@ class Filter(Causal):
             ),
             totals=(("noise", f"{variance}, {when}"),),
             unprotected=(f"{shared}, which neighbours share",),
-            lines=self._by_period,
+            lines=lambda: self._by_period(sent),
         )
 
-    def _by_period(self) -> Lines:
+    def _by_period(self, sent: Sent | None) -> Lines:
         response = self.noise.spectrum(DRAWN_POINTS)[1 : DRAWN_POINTS // 2]
         size = self.scale * np.linalg.norm(response, axis=2)
+        if sent is not None:  # what is fresh is white
+            size = np.sqrt(sent.variances(size**2))
         period = DRAWN_POINTS / np.arange(1, DRAWN_POINTS // 2)
         return Lines(
             "Noise by period", "period (steps)", "root of the spectral density (output's units)",

@@ -6,27 +6,239 @@ Bounds in floating point are taken for all moves, and those on top are computed 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol
+from itertools import pairwise
+from typing import Any, Protocol
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix, dense
+from affinedp.arrays import FloatArray, IntArray, Matrix, connected_parts, dense
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import given_rows, meaning, meant_numbers
+from affinedp.exact.rational import Echelon, inverse
 from affinedp.laws.base import Gauges, Law, Moves
 from affinedp.laws.bodies import AxesPart, SumPart
 from affinedp.laws.knorm import KNorm
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.exact_moves import exact_move, whole_part
-from affinedp.neighbours.whole import whole_steps
-from affinedp.strategies.base import EPS, MOST_EXACT, MOST_LISTED, Largest, rounded_up
-from affinedp.strategies.coordinates import Coordinates
-from affinedp.strategies.coverage import NOT_COVERED, Span, bare_combination, noise_range
+from affinedp.neighbours.norms import as_float
+from affinedp.neighbours.whole import exact_move, whole_part, whole_steps
+from affinedp.strategies.base import (
+    EPS,
+    MOST_EXACT,
+    MOST_LISTED,
+    Largest,
+    on_top,
+    rounded_up,
+)
+from affinedp.strategies.coverage import NOT_COVERED, Span
 from affinedp.strategies.matrices import Matrices
 from affinedp.strategies.one_sum import exchange_gauge
+
+Piece = tuple[IntArray, list[list[Fraction]] | None, list[dict[int, Fraction]]]
+
+# Numbers of points that are still eliminated in rational arithmetic.
+MOST_POINTS = 2_000
+DEPENDENT = "the vectors that span the noise are dependent"
+
+
+@dataclass(frozen=True, eq=False)
+class Coordinates:
+    """The coordinates z of a difference of data v: z = matrix @ v."""
+
+    # in doubles; shape (r, n)
+    matrix: Matrix
+    # the same exactly: rows of z are ``left @ (right @ v)`` with rational left and right
+    pieces: list[Piece]
+
+    @classmethod
+    def of(cls, query: Matrix, basis: Matrix, law: Law) -> Coordinates:
+        """Solve ``F v = basis z`` for z, from as many outputs as there are coordinates."""
+        import scipy.sparse as sparse
+
+        bound = law.bodies.sums if isinstance(law, KNorm) else ()
+        size = int(basis.shape[1])
+        extra = sparse.csr_array((len(bound), size))
+        if bound:
+            place = np.concatenate([np.full(len(p.rows), i) for i, p in enumerate(bound)])
+            values = np.concatenate([part.signs for part in bound])
+            rows = np.concatenate([part.rows for part in bound])
+            extra = sparse.csr_array((values, (place, rows)), shape=(len(bound), size))
+        left = sparse.csr_array(sparse.vstack([sparse.csr_array(basis), extra]))
+        left.eliminate_zeros()
+        empty = sparse.csr_array((len(bound), query.shape[1]))
+        right = sparse.csr_array(sparse.vstack([sparse.csr_array(query), empty]))
+        pieces: list[Piece] = []
+        blocks, order = [], []
+        for rows, outputs in _pieces(left):
+            square = sparse.csr_array(left[outputs][:, rows])
+            seen = sparse.csr_array(right[outputs])
+            numbers = _exact_rows(seen)
+            if _is_identity(square):
+                blocks.append(seen)
+                pieces.append((rows, None, numbers))
+            else:
+                exact = inverse([[meaning(c) for c in row] for row in dense(square).tolist()])
+                if exact is None:
+                    raise AffineDPError(DEPENDENT)
+                pieces.append((rows, exact, numbers))
+                # rounded once from exact numbers, however ill-conditioned the basis is
+                blocks.append(_rounded(_combined(exact, numbers), query.shape[1]))
+            order.append(rows)
+        stacked = sparse.csr_array(sparse.vstack(blocks))
+        return cls(stacked[np.argsort(np.concatenate(order))], pieces)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the doubles are the exact numbers."""
+        return all(meaning(value) == value for value in set(self.matrix.data.tolist()))
+
+    def rows(self) -> list[dict[int, Fraction]]:
+        """Return the exact matrix by rows."""
+        found: list[dict[int, Fraction]] = [{} for _ in range(self.matrix.shape[0])]
+        for rows, left, right in self.pieces:
+            combined = right if left is None else _combined(left, right)
+            for row, values in zip(rows.tolist(), combined):
+                found[row] = values
+        return found
+
+    def exact(self, moved: Mapping[int, Fraction]) -> list[Fraction]:
+        """Return z of one difference in rational numbers."""
+        found = [Fraction(0)] * self.matrix.shape[0]
+        for rows, left, right in self.pieces:
+            outputs = [
+                sum((c * moved[j] for j, c in row.items() if j in moved), Fraction(0))
+                for row in right
+            ]
+            if not any(outputs):
+                continue
+            for i, row in enumerate(rows.tolist()):
+                found[row] = (
+                    outputs[i]
+                    if left is None
+                    else sum((a * b for a, b in zip(left[i], outputs)), Fraction(0))
+                )
+        return found
+
+
+def _is_identity(square: Matrix) -> bool:
+    size = int(square.shape[0])
+    return bool(
+        square.nnz == size
+        and np.all(square.data == 1.0)
+        and np.array_equal(square.indices, np.arange(size))
+    )
+
+
+def _combined(
+    left: list[list[Fraction]], right: list[dict[int, Fraction]]
+) -> list[dict[int, Fraction]]:
+    """The product of exact matrices, by rows."""
+    found = []
+    for weights in left:
+        total: dict[int, Fraction] = {}
+        for weight, row in zip(weights, right):
+            if weight:
+                for j, c in row.items():
+                    total[j] = total.get(j, Fraction(0)) + weight * c
+        found.append({j: c for j, c in total.items() if c})
+    return found
+
+
+def _rounded(rows: list[dict[int, Fraction]], width: int) -> Matrix:
+    import scipy.sparse as sparse
+
+    place = [i for i, row in enumerate(rows) for _ in row]
+    columns = [j for row in rows for j in row]
+    values = [float(c) for row in rows for c in row.values()]
+    found: Matrix = sparse.csr_array((values, (place, columns)), shape=(len(rows), width))
+    return found
+
+
+def _exact_rows(matrix: Any) -> list[dict[int, Fraction]]:
+    known = {value: meaning(value) for value in set(matrix.data.tolist())}
+    numbers = [known[value] for value in matrix.data.tolist()]
+    columns, ends = matrix.indices.tolist(), matrix.indptr.tolist()
+    if all(known.values()):  # nothing to leave out, which is quicker for a million rows
+        return [dict(zip(columns[a:b], numbers[a:b])) for a, b in pairwise(ends)]
+    return [{j: c for j, c in zip(columns[a:b], numbers[a:b]) if c} for a, b in pairwise(ends)]
+
+
+def _pieces(left: Any) -> Iterator[tuple[IntArray, IntArray]]:
+    """Coordinates that are read together, and as many independent outputs that show them."""
+    from scipy.linalg import qr
+
+    ones = np.diff(left.indptr) == 1
+    ones[ones] = left.data[left.indptr[:-1][ones]] == 1.0
+    places = np.flatnonzero(ones)[::-1]
+    alone = dict(zip(left.indices[left.indptr[places]].tolist(), places.tolist()))
+    shown: list[int] = []  # coordinates that are outputs themselves
+    for outputs, columns in connected_parts(left):
+        if all(j in alone for j in columns.tolist()):
+            shown.extend(columns.tolist())
+            continue
+        if len(outputs) < len(columns):
+            raise AffineDPError(DEPENDENT)
+        block = dense(left[outputs][:, columns])
+        _, triangle, order = qr(block.T, mode="economic", pivoting=True)
+        diagonal = np.abs(np.diagonal(triangle))
+        if diagonal[-1] <= 1e-10 * diagonal[0]:
+            raise AffineDPError(DEPENDENT)
+        yield columns, outputs[np.sort(order[: len(columns)])]
+    if shown:
+        shown.sort()
+        yield np.array(shown), np.array([alone[j] for j in shown])
+
+
+def moves_of(adjacency: Adjacency, query: Matrix) -> FloatArray:
+    """Return how neighbours move the outputs, as columns: their hull is the hull of the moves."""
+    moves = dense(query @ adjacency.directions())
+    return np.asarray(moves[:, moves.any(axis=0)])
+
+
+def points_on_outputs(points: Matrix) -> tuple[Matrix, Matrix]:
+    """Return a basis that is the identity on some outputs, and the points on those outputs."""
+    from scipy.linalg import qr
+
+    whole = dense(points)
+    if whole.size <= MOST_POINTS and meant_numbers(whole):
+        return _exactly_on_outputs(whole)
+    size = np.abs(whole).max(axis=1)
+    unit = np.where(size > 0, size, 1.0)[:, None]
+    _, triangle, order = qr((whole / unit).T, mode="economic", pivoting=True)
+    diagonal = np.abs(np.diagonal(triangle))
+    rank = int((diagonal > 1e-10 * diagonal[0]).sum())
+    places = np.sort(order[:rank])
+    chosen = whole[places]
+    basis = np.linalg.lstsq((chosen / unit[places]).T, (whole / unit).T, rcond=None)[0].T
+    basis[np.abs(basis) < 1e-13 * np.abs(basis).max()] = 0.0
+    basis = basis * unit / unit[places].T
+    basis[places] = np.eye(rank)
+    return basis, chosen
+
+
+def _exactly_on_outputs(points: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The same for numbers that were given: which outputs depend on others is no rounding."""
+    width = points.shape[1]
+    space, places = Echelon(width), []
+    combinations = []
+    for i, row in enumerate(given_rows(points)):
+        rest = space.rest({**row, width + i: 1})
+        if min(rest) < width:
+            space.add({**row, width + i: 1})
+            places.append(i)
+        else:
+            unit = rest.pop(width + i)
+            combinations.append((i, {j - width: Fraction(-c, unit) for j, c in rest.items()}))
+    basis = np.zeros((len(points), len(places)))
+    basis[places] = np.eye(len(places))
+    for i, combination in combinations:
+        for j, value in combination.items():
+            basis[i, places.index(j)] = as_float(value)
+    return basis, points[places]
+
 
 MOST_WHOLE_MOVES = 200_000
 # Whole moves under sums of so many entries are listed.
@@ -36,23 +248,13 @@ Exact = Callable[[Mapping[int, Fraction]], list[Fraction]]
 
 
 def largest_of_gauge(strategy: Matrices, adjacency: Adjacency, law: Law) -> Largest:
-    """Return the largest gauge of a move of ``F x + basis z``, in exact arithmetic if it can be.
-
-    Parameters
-    ----------
-    strategy : Matrices
-        F, and independent vectors that span the noise.
-    adjacency : Adjacency
-        The neighbours; their moves can be listed, unless all noise is under public sums.
-    law : Law
-        Of z; if it is whole, so is data.
-    """
+    """Return the largest gauge of a move of ``F x + basis z``, in exact arithmetic if it can be."""
     query, basis = strategy.query, strategy.noise
     if isinstance(law, KNorm):
         exchange = exchange_gauge(adjacency, query, basis, law.points)
         if exchange is not None:  # noise on everything that the sum leaves open
             return _exchanged(adjacency, exchange, law)
-    leak = bare_combination(noise_range(strategy, law), query, Span.of(adjacency))
+    leak = strategy.leak(law, Span.of(adjacency))
     if leak is not None:
         return Largest(math.inf, math.inf, True, "", because=f": {NOT_COVERED}", leak=leak)
     coordinates = Coordinates.of(query, basis, law)
@@ -64,10 +266,7 @@ def largest_of_gauge(strategy: Matrices, adjacency: Adjacency, law: Law) -> Larg
             return _largest_sum(adjacency, coordinates, law)
     if law.whole:
         return _whole_moves(adjacency, coordinates, law)
-    found = largest_gauge(adjacency, coordinates.matrix, law, coordinates.exact)
-    method = f"listed {found.count:,} moves"
-    moves = Moves(largest=found.upper)
-    return Largest(found.lower, found.upper, True, method, found.direction, moves=moves)
+    return largest_gauge(adjacency, coordinates.matrix, law, coordinates.exact)
 
 
 class Body(Protocol):
@@ -80,80 +279,38 @@ class Body(Protocol):
         """Return the gauge exactly."""
 
 
-@dataclass(frozen=True, eq=False)
-class LargestGauge:
-    """The largest gauge of a move.
-
-    Attributes
-    ----------
-    lower, upper : float or Fraction
-        Certain bounds, rounding included; equal where it is known.
-    direction : array, shape (n,), or None
-        A move that has it.
-    count : int
-        How many moves were listed.
-    """
-
-    lower: float | Fraction
-    upper: float | Fraction
-    direction: FloatArray | None
-    count: int
-
-
 def largest_gauge(
     adjacency: Adjacency,
     matrix: Matrix,
     body: Body,
     exact: Exact,
     enough: float = 0.0,
-) -> LargestGauge:
-    """Return the largest gauge of all moves.
+) -> Largest:
+    """Return the largest gauge of all moves: bounds for all, exactly for those on top."""
 
-    Parameters
-    ----------
-    adjacency : Adjacency
-        Its directions can be listed.
-    matrix : matrix, shape (r, n)
-        Coordinates of a move, each number rounded once.
-    body : Body
-        The noise.
-    exact : callable
-        Returns the coordinates of a move in rational numbers.
-    enough : float
-        Bounds that differ by less than this share will do, without exact arithmetic.
-    """
-    rounding = 8 * EPS * (adjacency.manifold.n + 8)
-    best, count = 0.0, 0
-    near: list[tuple[FloatArray, FloatArray]] = []
-    for listed in adjacency.moves(MOST_LISTED):
-        block, off = listed.values, listed.off
-        count += block.shape[1]
-        moves = dense(matrix @ block)
-        doubt = dense(abs(matrix) @ (off + rounding * np.abs(block)))
-        gauges = body.gauges(moves, doubt)
-        best = max(best, float(gauges.lower.max(initial=0.0)))
-        chosen = gauges.upper >= best
-        near.append((block[:, chosen], gauges.upper[chosen]))
-    upper = np.concatenate([part for _, part in near]) if near else np.zeros(0)
-    if not len(upper):
-        return LargestGauge(0.0, 0.0, None, count)
-    columns = np.hstack([part for part, _ in near])[:, upper >= best]
-    upper = upper[upper >= best]
-    above, worst = float(upper.max()), columns[:, int(np.argmax(upper))]
-    if columns.shape[1] > MOST_EXACT or above <= best * (1 + enough):
-        return LargestGauge(best, above, worst, count)
-    read = [exact_move(adjacency, column) for column in columns.T]
+    def measure(moves: Matrix, absolute: bool) -> Matrix:
+        return (abs(matrix) if absolute else matrix) @ moves
+
+    def found(low: float | Fraction, high: float | Fraction, worst: FloatArray | None) -> Largest:
+        return Largest(low, high, True, top.method, worst, moves=Moves(largest=high))
+
+    top = on_top(adjacency, measure, body.gauges)
+    if not len(top.upper):
+        return found(0.0, 0.0, None)
+    if len(top.upper) > MOST_EXACT or top.above <= top.best * (1 + enough):
+        return found(top.best, top.above, top.worst)
+    read = [exact_move(adjacency, column) for column in top.columns.T]
     values = [body.gauge(exact(move)) for move, _ in read]
-    top = max(values)
-    worst = columns[:, values.index(top)]
+    largest = max(values)
+    worst = top.columns[:, values.index(largest)]
     # doubles that are not the move itself are off by their rounding, and what they cancel to by
     # far more: of those only the bounds hold
-    unknown = [value for value, (_, known) in zip(upper.tolist(), read) if not known]
+    unknown = [value for value, (_, known) in zip(top.upper.tolist(), read) if not known]
     if not unknown:
-        return LargestGauge(top, top, worst, count)
+        return found(largest, largest, worst)
     known = [value for value, (_, sure) in zip(values, read) if sure]
     highest = max([*known, Fraction(max(unknown))])
-    return LargestGauge(max([*known, Fraction(best)]), highest, worst, count)
+    return found(max([*known, Fraction(top.best)]), highest, worst)
 
 
 def _exchanged(adjacency: Adjacency, gauge: Fraction, law: KNorm) -> Largest:

@@ -1,4 +1,4 @@
-"""Margins of several attributes, and the blocks that they consist of.
+"""Margins of several attributes: the blocks that they consist of, and tables made of them.
 
 A margin A (a set of attributes, written as bits) is the sum of residuals of all B ⊆ A, each
 centred in every attribute of B.  White noise of precision t_B on the residual of B, seen from the
@@ -6,21 +6,83 @@ cells, has the precision matrix ``Σ_B t_B ⊗_{j∈B} (I − J/n_j) ⊗_{j∉B}
 between two cells depends on the set T of attributes in which they differ:
 
     G(T) = Σ_B t_B Π_{j∈B} (−1/n_j if j ∈ T else 1 − 1/n_j).
+
+Coordinates of residuals are integer Helmert contrasts: along an attribute with n values,
+h_k = (1, …, 1, −k, 0, …) for k = 1 … n − 1 are orthogonal, with |h_k|² = k (k + 1), and orthogonal
+to the constants.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.compiling import compiled
 from affinedp.domains.crossed import Sets, members, subsets
+from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
+
+
+def contrasts(margin: NDArray[Any], first: int = 0, absolute: bool = False) -> NDArray[Any]:
+    """Return the coordinates of the residual of a margin: integers, one axis value fewer each.
+
+    Examples
+    --------
+    >>> contrasts(np.array([5, 3, 1])).tolist()          # 5 − 3, and 5 + 3 − 2 · 1
+    [2, 6]
+    """
+    found = margin
+    for axis in range(first, found.ndim):
+        turned = np.moveaxis(found, axis, 0)
+        k = np.arange(1, len(turned)).reshape((-1, *[1] * (found.ndim - 1)))
+        last = -k * turned[1:] if not absolute else k * turned[1:]
+        found = np.moveaxis(np.cumsum(turned, 0)[:-1] + last, 0, axis)
+    return found
+
+
+def residual(coordinates: FloatArray, first: int = 0) -> FloatArray:
+    """Return the residual that has these coordinates.
+
+    Examples
+    --------
+    >>> residual(contrasts(np.array([5.0, 3.0, 1.0]))).tolist()
+    [2.0, 0.0, -2.0]
+    """
+    found = np.asarray(coordinates, dtype=float)
+    for axis in range(first, found.ndim):
+        turned = np.moveaxis(found, axis, 0)
+        k = np.arange(1.0, len(turned) + 1).reshape((-1, *[1] * (found.ndim - 1)))
+        share = turned / (k * (k + 1))
+        out = np.zeros((len(turned) + 1, *turned.shape[1:]))
+        out[1:] = -k * share
+        out[:-1] += np.cumsum(share[::-1], 0)[::-1]
+        found = np.moveaxis(out, 0, axis)
+    return found
+
+
+def squared_lengths(shape: tuple[int, ...]) -> FloatArray:
+    """Return |h|² of every coordinate: Π k (k + 1)."""
+    found = np.ones(shape)
+    for axis, n in enumerate(shape):
+        k = np.arange(1.0, n + 1)
+        found = found * (k * (k + 1)).reshape((-1, *[1] * (len(shape) - axis - 1)))
+    return found
+
+
+def centred(values: FloatArray) -> FloatArray:
+    """Return an array without its means along every axis."""
+    found = np.asarray(values, dtype=float)
+    for axis in range(found.ndim):
+        found = found - found.mean(axis=axis, keepdims=True)
+    return found
+
 
 MarginNeighbours = Literal["person", "replace", "swaps"]
 # Blocks of fewer attributes than this are public under these neighbours.
@@ -33,10 +95,10 @@ UNIT_BITS = 120
 def check_attributes(d: int, move: str) -> None:
     """Refuse more attributes than the worst pair of neighbours is looked for among."""
     if move not in LEAST:
-        raise AffineDPError(f"neighbours must be one of {', '.join(LEAST)}, not {move!r}")
+        raise AffineDPError(f"adjacency must be one of {', '.join(LEAST)}, not {move!r}")
     if d > MOST_ATTRIBUTES[move]:
         raise AffineDPError(
-            f"{d} attributes are too many for neighbours={move!r}: the worst pair is looked for "
+            f"{d} attributes are too many for adjacency={move!r}: the worst pair is looked for "
             f"among all sets of up to {MOST_ATTRIBUTES[move]} attributes"
         )
     if move == "swaps" and d < 2:
@@ -44,15 +106,7 @@ def check_attributes(d: int, move: str) -> None:
 
 
 def variance_shares(sizes: Sequence[int], margins: Sets, blocks: Sets) -> Any:
-    """Return the sparse matrix S: a cell of margin A has the variance Σ_B S[A, B] / t_B.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Values of every attribute.
-    margins, blocks : arrays of int
-        Sets of attributes.
-    """
+    """Return the sparse matrix S: a cell of margin A has the variance Σ_B S[A, B] / t_B."""
     import scipy.sparse as sparse
 
     place = {B: i for i, B in enumerate(blocks.tolist())}
@@ -75,19 +129,7 @@ def variance_shares(sizes: Sequence[int], margins: Sets, blocks: Sets) -> Any:
 def energies(
     sizes: Sequence[int], blocks: Sets, neighbours: str, types: Sequence[tuple[int, int]]
 ) -> FloatArray:
-    """Return what one unit of t_B adds to the squared distance of neighbours, type by type.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Values of every attribute.
-    blocks : array of int
-        Sets of attributes.
-    neighbours : {"person", "replace", "swaps"}
-        Who is a neighbour.
-    types : sequence of pairs
-        The sets U and V in which neighbours differ; V is for swaps.
-    """
+    """Return what one unit of t_B adds to the squared distance of neighbours, type by type."""
     kind = list(LEAST).index(neighbours)
     inverse = 1 / np.array(sizes, float)
     found = np.empty((len(types), len(blocks)))
@@ -125,15 +167,7 @@ def _energies(kind, U, V, inverse, blocks, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def entry_table(inverse, blocks, t):  # type: ignore[no-untyped-def]
-    """Return G(T) for all sets T, by one butterfly for every attribute.
-
-    Parameters
-    ----------
-    inverse : array
-        1/n_j.
-    blocks, t : arrays
-        Sets of attributes and their precisions.
-    """
+    """Return G(T) for all sets T, by one butterfly for every attribute."""
     d = len(inverse)
     g = np.zeros(1 << d)
     for i in range(len(blocks)):
@@ -151,19 +185,7 @@ def entry_table(inverse, blocks, t):  # type: ignore[no-untyped-def]
 
 @compiled
 def worst_swap(d, g, threshold, out):  # type: ignore[no-untyped-def]
-    """Return the largest G(∅) − G(U) − G(V) + G(U ∪ V) over disjoint U and V, and where it is.
-
-    Parameters
-    ----------
-    d : int
-        How many attributes there are.
-    g : array
-        The table G.
-    threshold : float
-        Pairs above it are written down.
-    out : array, shape (k, 2)
-        Where to, as far as they fit.
-    """
+    """Return the largest G(∅) − G(U) − G(V) + G(U ∪ V) over disjoint U and V, and where it is."""
     full = (1 << d) - 1
     best = -1e300
     best_u = 1
@@ -190,19 +212,7 @@ def worst_swap(d, g, threshold, out):  # type: ignore[no-untyped-def]
 
 
 def exact_square(sizes: Sequence[int], blocks: Sets, t: FloatArray, move: str) -> Fraction:
-    """Return the squared sensitivity to one person: exact, but for swaps, where it is rounded up.
-
-    Parameters
-    ----------
-    sizes : sequence of int
-        Values of every attribute.
-    blocks : array of int
-        Sets of attributes.
-    t : array
-        Precisions.
-    move : {"person", "replace", "swaps"}
-        Who is a neighbour.
-    """
+    """Return the squared sensitivity to one person exactly; for swaps rounded up."""
     units = [math.ceil(Fraction(value) * (1 << UNIT_BITS)) for value in t.tolist()]
     if move == "person":
         total = Fraction(0)
@@ -239,3 +249,110 @@ def _integer_table(sizes: Sequence[int], blocks: Sets, units: list[int]) -> Any:
         pairs[:, 0] = n * without + (n - 1) * has
         pairs[:, 1] = n * without - has
     return g
+
+
+@dataclass(frozen=True, eq=False)
+class MarginTables(Mapping[tuple[int, ...], FloatArray]):
+    """Noisy residuals, of which every margin is put together: margins agree with each other.
+
+    A mapping from tuples of attributes, in rising order, to tables with one axis for each.
+
+    Attributes
+    ----------
+    sizes : tuple of int
+        Values of every attribute.
+    margins : tuple of tuples of int
+        What was released; smaller margins follow from them.
+    parts : mapping
+        From a set of attributes, as bits, to its residual; exact where it is public.
+    whole : bool
+        Whether every estimate is a whole number, but for rounding of doubles.
+    """
+
+    sizes: tuple[int, ...]
+    margins: tuple[tuple[int, ...], ...] = field(repr=False)
+    parts: Mapping[int, FloatArray] = field(repr=False)
+    whole: bool = False
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        return iter(self.margins)
+
+    def __len__(self) -> int:
+        return len(self.margins)
+
+    def __contains__(self, attributes: Any) -> bool:
+        return attributes in self.margins
+
+    def __getitem__(self, attributes: Iterable[int]) -> FloatArray:
+        chosen = checked_margin(attributes, len(self.sizes))
+        return self._table(chosen, self._part)
+
+    def _part(self, B: int) -> FloatArray:
+        return self.parts[B]
+
+    def _table(self, chosen: tuple[int, ...], part: Any, lead: tuple[int, ...] = ()) -> FloatArray:
+        """A margin, from the residuals of its subsets."""
+        A = sum(1 << j for j in chosen)
+        if any(B not in self.parts for B in subsets(A)):
+            raise AffineDPError(f"the margin {chosen} was not released")
+        out = np.zeros([*lead, *(self.sizes[j] for j in chosen)])
+        for B in subsets(A):
+            shape = [self.sizes[j] if B >> j & 1 else 1 for j in chosen]
+            spread = math.prod(self.sizes[j] for j in members(A & ~B))
+            out += np.reshape(part(B), [*lead, *shape]) / spread
+        return np.rint(out) if self.whole else out
+
+
+@dataclass(frozen=True, eq=False)
+class PlaceTables(MarginTables):
+    """Noisy contrasts at every node of a tree: margins add up over places and over attributes.
+
+    A mapping from tuples of attributes to arrays of shape (nodes, n_j, …), nodes in the given
+    order.
+
+    Attributes
+    ----------
+    sizes, margins, whole
+        As for :class:`MarginTables`.
+    parts : mapping
+        From a set of attributes, as bits, to contrasts at the nodes, breadth first.
+    tree : Totals or None
+        The places.
+    """
+
+    tree: Totals | None = field(default=None, repr=False)
+
+    def __getitem__(self, attributes: Iterable[int]) -> FloatArray:
+        return self.at(attributes)
+
+    def at(self, attributes: Iterable[int], nodes: ArrayLike | None = None) -> FloatArray:
+        """Return the tables of one margin at some nodes; at all by default.
+
+        Parameters
+        ----------
+        attributes : iterable of int
+            Which, in rising order.
+        nodes : array of int, optional
+            In the given order.
+        """
+        assert self.tree is not None
+        place = np.empty(self.tree.n, np.int64)
+        place[self.tree.order] = np.arange(self.tree.n)
+        rows = place if nodes is None else place[np.asarray(nodes)]
+
+        def part(B: int) -> FloatArray:
+            sides = tuple(self.sizes[j] - 1 for j in members(B))
+            return residual(self.parts[B][rows].reshape(-1, *sides), first=1)
+
+        return self._table(checked_margin(attributes, len(self.sizes)), part, (len(rows),))
+
+
+def checked_margin(attributes: Any, d: int) -> tuple[int, ...]:
+    """Return a margin as a tuple of attributes in rising order, or refuse it."""
+    try:
+        chosen = tuple(attributes)
+    except TypeError:
+        raise AffineDPError(f"a margin is a tuple of attributes, not {attributes!r}") from None
+    if list(chosen) != sorted(set(chosen)) or not all(j in range(d) for j in chosen):
+        raise AffineDPError(f"attributes must be different and in rising order: {chosen}")
+    return chosen

@@ -1,9 +1,10 @@
-"""White noise on the residuals of margins of a table that is never formed."""
+"""Margins of a table that is never formed: white noise on residuals, whole noise on cells."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from functools import cached_property
@@ -29,22 +30,34 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.scaled import Integers, Scaled, SideBySide
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
+from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
 from affinedp.laws.reach import Reach
+from affinedp.laws.reach_sums import Steps, sum_reach, whole_reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen
 from affinedp.strategies.base import (
-    Drawer,
+    GRID_BITS,
+    SHARE,
+    CountsPlan,
     Largest,
     Prepared,
     Promised,
     Strategy,
     largest_listed,
+    released_numbers,
 )
-from affinedp.strategies.contrasts import centred, contrasts, residual, squared_lengths
-from affinedp.strategies.margin_blocks import exact_square, rounded_root, variance_shares
-from affinedp.strategies.margin_tables import MarginTables, checked_margin
-from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
+from affinedp.strategies.margin_blocks import (
+    MarginTables,
+    centred,
+    checked_margin,
+    contrasts,
+    exact_square,
+    residual,
+    rounded_root,
+    squared_lengths,
+    variance_shares,
+)
 
 # Scales are made smaller by this before they are rounded down: it pays for doubles on the way.
 SPARE = 2.0**-46
@@ -53,44 +66,43 @@ MOST_NUMBERS = 2e8
 
 
 @dataclass(frozen=True, eq=False)
-class OfMargins(Strategy):
-    """What strategies for margins have in common: which they are, and their outputs side by side.
+class MarginOutputs(Strategy):
+    """Margins that are published, in one place or in many, with their outputs side by side."""
 
-    Attributes
-    ----------
-    domain : Crossed
-        The table of all attributes.
-    margins : tuple of tuples of int
-        The margins that are published.
-    """
-
-    domain: Crossed
+    domain: Any
+    # the margins that are published, everywhere
     margins: tuple[tuple[int, ...], ...] = field(repr=False)
 
     def __post_init__(self) -> None:
-        sets = margin_sets(len(self.domain.sizes), self.margins)
+        sets = margin_sets(len(self.sizes), self.margins)
         object.__setattr__(self, "margins", tuple(members(A) for A in sets.tolist()))
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Values of every attribute."""
+        found: tuple[int, ...] = self.domain.sizes
+        return found
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """How many places there are, as the first axes of a table of a margin."""
+        return ()
 
     @cached_property
     def sets(self) -> Sets:
         """The margins as bits."""
-        return margin_sets(len(self.domain.sizes), self.margins)
+        return margin_sets(len(self.sizes), self.margins)
 
     @cached_property
     def blocks(self) -> Sets:
-        """Sets of attributes whose residuals carry noise; smaller ones are public."""
-        return blocks_of(self.sets.tolist(), self.domain.public)
-
-    @cached_property
-    def public_blocks(self) -> tuple[int, ...]:
-        """Sets of attributes whose residuals are published as they are."""
-        own = {B for A in self.sets.tolist() for B in subsets(A)}
-        return tuple(sorted(B for B in own if B.bit_count() < self.domain.public))
+        """All parts of the margins whose residuals carry noise."""
+        return blocks_of(self.sets.tolist(), 0)
 
     @property
     def outputs(self) -> int:
         """How many numbers are published."""
-        return sum(cells_of(self.domain.sizes, A) for A in self.sets.tolist())
+        each = sum(cells_of(self.sizes, A) for A in self.sets.tolist())
+        return math.prod(self.lead) * each
 
     @property
     def names(self) -> Any:
@@ -101,102 +113,87 @@ class OfMargins(Strategy):
 
     def shape(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
         """Return the sides of the table of a margin at one place."""
-        return tuple(self.domain.sizes[j] for j in chosen)
+        return tuple(self.sizes[j] for j in chosen)
 
     def flat(self, y: Any) -> FloatArray:
         """Return all margins of a release in one row."""
         if not isinstance(y, Mapping):
-            return np.asarray(y, dtype=float)
+            return released_numbers(y)
         missing = [A for A in self.margins if A not in y]
         if missing:
             raise AffineDPError(f"the margin {missing[0]} is missing")
         return self.row(y)
 
     def row(self, combination: Mapping[Any, Any]) -> FloatArray:
-        """Return coefficients by margin and cell in one row, 0 where none are given."""
-        own = {checked_margin(A, len(self.domain.sizes)): v for A, v in combination.items()}
+        """Return coefficients by margin (and node) and cell in one row, 0 where none are given."""
+        self._check_outputs()
+        own = {checked_margin(A, len(self.sizes)): v for A, v in combination.items()}
         unknown = [A for A in own if A not in self.margins]
         if unknown:
             raise AffineDPError(f"the margin {unknown[0]} is not released")
         parts = []
-        for A in self.sets.tolist():
-            shape = self.domain.shape(A)
-            part = np.asarray(own.get(members(A), np.zeros(shape)), dtype=float)
+        for chosen in self.margins:
+            shape = self.lead + self.shape(chosen)
+            part = np.asarray(own.get(chosen, np.zeros(shape)), dtype=float)
             if part.shape != shape:
                 raise AffineDPError(
-                    f"there must be one number per cell of the margin {members(A)}: {shape}"
+                    f"there must be one number per {'node and ' if self.lead else ''}cell of the "
+                    f"margin {chosen}: {shape}"
                 )
             parts.append(part.ravel())
         return np.concatenate(parts)
 
+    def _check_outputs(self) -> None:
+        if self.outputs > MOST_NUMBERS:
+            raise AffineDPError(
+                f"{self.outputs:,} numbers do not fit in memory at once: take one margin at a time"
+            )
+
     def present(self, row: FloatArray) -> dict[tuple[int, ...], FloatArray]:
-        """Return a row of outputs margin by margin."""
+        """Return a row of outputs margin by margin, with nodes in the given order."""
         return {members(A): part for A, part in self._split(row)}
 
     def _split(self, row: FloatArray) -> Iterator[tuple[int, FloatArray]]:
         start = 0
-        for A in self.sets.tolist():
-            shape = self.domain.shape(A)
+        for A, chosen in zip(self.sets.tolist(), self.margins):
+            shape = self.lead + self.shape(chosen)
             stop = start + math.prod(shape)
             yield A, np.reshape(row[start:stop], shape)
             start = stop
 
-    def groups(self) -> Iterator[tuple[str, Any]]:
-        """Yield the places of every margin."""
-        start = 0
-        for A in self.sets.tolist():
-            stop = start + cells_of(self.domain.sizes, A)
-            yield f"margin of {', '.join(map(str, members(A))) or 'nothing'}", slice(start, stop)
-            start = stop
-
     # -------------------------------------------------------------- the errors
 
-    def block_variances(self, law: Law) -> FloatArray:
-        """Return one over the precision of every block."""
-        raise NotImplementedError
+    @abstractmethod
+    def node_variances(self, law: Law, chosen: tuple[int, ...]) -> FloatArray:
+        """Return the variance of a cell of one margin at every place, in the given order."""
 
-    def cell_variances(self, law: Law) -> FloatArray:
-        """Return the variance of a cell of every margin."""
-        shares = variance_shares(self.domain.sizes, self.sets, self.blocks)
-        return np.asarray(shares @ self.block_variances(law))
-
-    def cell_variance(self, law: Law, chosen: tuple[int, ...]) -> float:
-        """Return the variance of a cell of one margin, or of one that follows from others."""
-        A = sum(1 << j for j in chosen)
-        if not any(A & ~other == 0 for other in self.sets.tolist()):
-            raise AffineDPError(f"the margin {chosen} is not released")
-        shares = variance_shares(self.domain.sizes, np.array([A]), self.blocks)
-        return float((shares @ self.block_variances(law))[0])
-
-    def cell_reach(self, law: Law, chosen: tuple[int, ...], outside: float) -> float:
-        """Return how far a cell of a margin is from the truth."""
-        raise NotImplementedError
+    def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
+        """Return how far a cell of one margin is from the truth at every place."""
+        return law.reach_by_variance(self.node_variances(law, chosen), outside)
 
     def variances(self, law: Law) -> FloatArray:
-        """Return the variance of every cell of every margin."""
-        cells = [cells_of(self.domain.sizes, A) for A in self.sets.tolist()]
-        return np.repeat(self.cell_variances(law), cells)
+        """Return the variance of every output."""
+        return self._for_cells(lambda chosen: self.node_variances(law, chosen))
 
     def reach(self, law: Law, combinations: Matrix | None, outside: float, together: bool) -> Reach:
-        """Return half widths of all cells, or of combinations of them."""
+        """Return half widths of all numbers, or of combinations of them."""
         if combinations is not None:
             rows = self.loadings(combinations)
             return law.reach_together(rows, outside) if together else law.reach(rows, outside)
-        cells = [cells_of(self.domain.sizes, A) for A in self.sets.tolist()]
-        noisy = sum(count for A, count in zip(self.margins, cells) if len(A) >= self.domain.public)
-        each = law.each(outside, noisy if together else 1)
-        found = [self.cell_reach(law, chosen, each) for chosen in self.margins]
-        return np.repeat(found, cells), "from the law of the noise; never too short"
+        each = law.each(outside, self._noisy if together else 1)
+        found = self._for_cells(lambda chosen: self.node_reaches(law, chosen, each))
+        return found, "from the law of the noise; never too short"
 
-    def _totals(self, combination: FloatArray) -> dict[int, FloatArray]:
-        """What a combination of outputs takes of the residual of every block."""
-        total = {B: np.zeros(self.domain.shape(B)) for B in self.blocks.tolist()}
-        for A, part in self._split(combination):
-            for B in subsets(A):
-                if B in total:
-                    out = tuple(i for i, j in enumerate(members(A)) if not B >> j & 1)
-                    total[B] = total[B] + part.mean(axis=out)
-        return total
+    @property
+    def _noisy(self) -> int:
+        """How many outputs have noise."""
+        return self.outputs
+
+    def _for_cells(self, of: Callable[[tuple[int, ...]], FloatArray]) -> FloatArray:
+        """What all cells of a margin at a place have in common, for every output."""
+        self._check_outputs()
+        parts = [np.repeat(of(chosen), math.prod(self.shape(chosen))) for chosen in self.margins]
+        return np.concatenate(parts)
 
     def _every(self, combinations: Matrix | None) -> FloatArray:
         """Combinations as rows; every output by itself if they are left out."""
@@ -209,26 +206,87 @@ class OfMargins(Strategy):
             )
         return np.eye(self.outputs)
 
+    def scaled(self, factor: float) -> Strategy:
+        """Refuse: whole noise is made larger by its rate."""
+        raise AffineDPError("whole noise has a rate in place of a scale")
+
+
+@dataclass(frozen=True, eq=False)
+class OfMargins(MarginOutputs):
+    """Margins of one table; residuals of few attributes may be public."""
+
+    domain: Crossed
+
+    @cached_property
+    def blocks(self) -> Sets:
+        """Sets of attributes whose residuals carry noise; smaller ones are public."""
+        return blocks_of(self.sets.tolist(), self.domain.public)
+
+    @cached_property
+    def public_blocks(self) -> tuple[int, ...]:
+        """Sets of attributes whose residuals are published as they are."""
+        own = {B for A in self.sets.tolist() for B in subsets(A)}
+        return tuple(sorted(B for B in own if B.bit_count() < self.domain.public))
+
+    def groups(self) -> Iterator[tuple[str, Any]]:
+        """Yield the places of every margin."""
+        start = 0
+        for chosen in self.margins:
+            stop = start + math.prod(self.shape(chosen))
+            yield f"margin of {', '.join(map(str, chosen)) or 'nothing'}", slice(start, stop)
+            start = stop
+
+    # -------------------------------------------------------------- the errors
+
+    @abstractmethod
+    def block_variances(self, law: Law) -> FloatArray:
+        """Return one over the precision of every block."""
+
+    def cell_variances(self, law: Law) -> FloatArray:
+        """Return the variance of a cell of every margin."""
+        shares = variance_shares(self.sizes, self.sets, self.blocks)
+        return np.asarray(shares @ self.block_variances(law))
+
+    def variances(self, law: Law) -> FloatArray:
+        """Return the variance of every cell of every margin."""
+        own = dict(zip(self.margins, self.cell_variances(law)))
+        return self._for_cells(own.__getitem__)
+
+    def node_variances(self, law: Law, chosen: tuple[int, ...]) -> FloatArray:
+        """Return the variance of a cell of one margin, or of one that follows from others."""
+        A = sum(1 << j for j in chosen)
+        if not any(A & ~other == 0 for other in self.sets.tolist()):
+            raise AffineDPError(f"the margin {chosen} is not released")
+        shares = variance_shares(self.sizes, np.array([A]), self.blocks)
+        return np.asarray(shares @ self.block_variances(law))
+
+    @property
+    def _noisy(self) -> int:
+        noisy = (A for A in self.margins if len(A) >= self.domain.public)
+        return sum(math.prod(self.shape(chosen)) for chosen in noisy)
+
+    def _totals(self, combination: FloatArray) -> dict[int, FloatArray]:
+        """What a combination of outputs takes of the residual of every block."""
+        total = {B: np.zeros(self.domain.shape(B)) for B in self.blocks.tolist()}
+        for A, part in self._split(combination):
+            for B in subsets(A):
+                if B in total:
+                    out = tuple(i for i, j in enumerate(members(A)) if not B >> j & 1)
+                    total[B] = total[B] + part.mean(axis=out)
+        return total
+
+    @abstractmethod
     def _residuals_from(self, noise: FloatArray) -> dict[int, FloatArray]:
         """Residuals of blocks from one row of coordinates, in units of the noise."""
-        raise NotImplementedError
 
     def spread(self, drawn: FloatArray) -> FloatArray:
         """Return outputs of noise for simulation, one row per row of η."""
         return np.array([self.flat(self.tables(self._residuals_from(row))) for row in drawn])
 
     def tables(self, residuals: Mapping[int, FloatArray], whole: bool = False) -> MarginTables:
-        """Return margins that are put together from residuals; public ones that are missing are 0.
-
-        Parameters
-        ----------
-        residuals : mapping
-            From sets of attributes, as bits.
-        whole : bool
-            Whether all margins are whole numbers.
-        """
+        """Return margins that are put together from residuals; missing public ones are 0."""
         still = {B: np.zeros(self.domain.shape(B)) for B in self.public_blocks}
-        return MarginTables(self.domain.sizes, self.margins, {**still, **residuals}, whole)
+        return MarginTables(self.sizes, self.margins, {**still, **residuals}, whole)
 
     # -------------------------------------------------------------- the promise and what is public
 
@@ -258,19 +316,10 @@ class OfMargins(Strategy):
 
 @dataclass(frozen=True, eq=False)
 class Margins(OfMargins):
-    """White noise of precision t on the residuals of margins.
-
-    Attributes
-    ----------
-    domain : Crossed
-        The table of all attributes.
-    margins : tuple of tuples of int
-        The margins that are published.
-    t : array
-        The precision of every block that carries noise, in their order (``blocks``).
-    """
+    """White noise of precision t on the residuals of margins."""
 
     kind = "margins"
+    # the precision of every block that carries noise, in their order (``blocks``)
     t: Any = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -293,10 +342,10 @@ class Margins(OfMargins):
 
     def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
         """Return scaled contrasts of differences of the cells of a small table."""
-        table = dense(moves).reshape(*self.domain.sizes, -1)
+        table = dense(moves).reshape(*self.sizes, -1)
         parts = []
         for B, inverse in self._inverses():
-            out = tuple(j for j in range(len(self.domain.sizes)) if not B >> j & 1)
+            out = tuple(j for j in range(len(self.sizes)) if not B >> j & 1)
             margin = np.moveaxis(table.sum(axis=out), -1, 0)
             found = contrasts(margin, first=1, absolute=absolute) * inverse
             parts.append(found.reshape(len(margin), -1).T)
@@ -310,7 +359,7 @@ class Margins(OfMargins):
         if adjacency.move == "circuits":
             return largest_listed(self, adjacency, law)
         move = "replace" if adjacency.move == "person" and self.domain.public else adjacency.move
-        root = rounded_root(exact_square(self.domain.sizes, self.blocks, self.t, move))
+        root = rounded_root(exact_square(self.sizes, self.blocks, self.t, move))
         upper = root * adjacency.size
         return Largest(
             upper, upper, True, "all sets of differing attributes, in integers",
@@ -336,11 +385,6 @@ class Margins(OfMargins):
     def block_variances(self, law: Law) -> FloatArray:
         """Return one over the precision of every block."""
         return np.asarray(law.variance / self.t)
-
-    def cell_reach(self, law: Law, chosen: tuple[int, ...], outside: float) -> float:
-        """Return how far a cell of a margin is from the truth."""
-        variance = np.array(self.cell_variance(law, chosen))
-        return float(law.reach_by_variance(variance, outside))
 
     def _residuals_from(self, noise: FloatArray) -> dict[int, FloatArray]:
         found, start = {}, 0
@@ -377,36 +421,20 @@ class Margins(OfMargins):
         """Return the public part of releases."""
         if law.whole or law.size is not None:
             raise AffineDPError(f"contrasts of margins are not released with {law.words} noise")
-        return MarginsPlan(self, law, dict(self.scales()), bound)
+        return MarginsPlan(self, law, bound, 1.0 + SHARE, dict(self.scales()))
 
 
 @dataclass(frozen=True, eq=False)
-class MarginsPlan(Prepared):
+class MarginsPlan(CountsPlan):
     """Releases of contrasts, which are whole: only the noise lives on a grid.
 
-    Attributes
-    ----------
-    strategy : Margins
-        What is measured.
-    law : Law
-        Of the noise.
-    scales : mapping
-        q of every contrast, by block.
-    bound : float or None
-        A public bound on the number of people: where contrasts of so many could overflow 64 bits,
-        wider integers are used.
+    Where contrasts of as many people as the bound says could overflow 64 bits, wider integers are
+    used.
     """
 
     strategy: Margins
-    law: Law
-    scales: Mapping[int, Integers] = field(repr=False)
-    bound: float | None = None
-    factor: float = 1.0 + SHARE
-
-    @property
-    def unit(self) -> int:
-        """The scale of the noise, in grid steps."""
-        return math.ceil(Fraction(self.factor) * (1 << GRID_BITS))
+    # q of every contrast, by block
+    scales: Mapping[int, Integers] = field(default_factory=dict, repr=False)
 
     def steps(self, data: tuple[Counted]) -> Any:
         """Return q times the contrasts of every block."""
@@ -424,10 +452,6 @@ class MarginsPlan(Prepared):
         """Return the residuals that are public."""
         return self.strategy.shared(data[0])
 
-    def draw(self, count: int, drawer: Drawer) -> NDArray[Any]:
-        """Return noise in grid steps."""
-        return drawer.narrow(self.law, self.unit, (self.strategy.coordinates, count))
-
     def reconstruct(self, noisy: Any, shared: FloatArray) -> MarginTables:
         """Return all margins, put together on demand."""
         found, start = self.strategy.public_residuals(shared), 0
@@ -440,3 +464,236 @@ class MarginsPlan(Prepared):
 def chosen_margins(sets: Iterable[int]) -> tuple[tuple[int, ...], ...]:
     """Return sets of bits as tuples of attributes."""
     return tuple(members(A) for A in sets)
+
+
+@dataclass(frozen=True, eq=False)
+class CountedMargins(OfMargins):
+    """Whole noise on the cells of some margins, and all margins from them by least squares.
+
+    Independent noise on the cells of margin A, weighted by w_A, gives the residual of block B the
+    weight ``t_B = Σ_{A ⊇ B} w_A / Π_{A∖B} n_j``.
+    """
+
+    kind = "counted margins"
+    # the margins whose cells get noise
+    measured: tuple[tuple[int, ...], ...] = field(repr=False)
+    # how much each of them counts
+    weights: Any = field(repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        weights = np.asarray(frozen(np.asarray(self.weights, dtype=float)))
+        named = margin_sets(len(self.sizes), self.measured).tolist()
+        if tuple(members(A) for A in named) != self.measured or weights.shape != (len(named),):
+            raise AffineDPError("margins that are measured need a weight each, in their order")
+        if not (weights > 0).all() or not np.isfinite(weights).all():
+            raise AffineDPError("weights must be positive")
+        object.__setattr__(self, "weights", weights)
+        if not (self.t > 0).all():
+            raise AffineDPError("the margins that are measured do not determine those released")
+
+    @cached_property
+    def measured_sets(self) -> Sets:
+        """The margins that get noise, as bits."""
+        return margin_sets(len(self.sizes), self.measured)
+
+    @cached_property
+    def cells(self) -> tuple[int, ...]:
+        """How many cells each of them has."""
+        return tuple(cells_of(self.sizes, A) for A in self.measured_sets.tolist())
+
+    @property
+    def coordinates(self) -> int:
+        """How many cells get noise."""
+        return sum(self.cells)
+
+    @cached_property
+    def t(self) -> FloatArray:
+        """The weight of every block."""
+        return np.asarray(self.weights @ spreads(self.sizes, self.measured_sets, self.blocks))
+
+    @property
+    def cells_alone(self) -> bool:
+        """Whether only the table of all attributes gets noise, and margins are sums of its cells.
+
+        Where the number of people is public, cells are moved to fit it, and are not whole.
+        """
+        full = tuple(range(len(self.sizes)))
+        return self.domain.public == 0 and self.measured == (full,)
+
+    # -------------------------------------------------------------- the promise
+
+    def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
+        """Return the measured margins of differences of the cells of a small table."""
+        table = dense(moves).reshape(*self.sizes, -1)
+        parts = []
+        for A in self.measured_sets.tolist():
+            out = tuple(j for j in range(len(self.sizes)) if not A >> j & 1)
+            parts.append(table.sum(axis=out).reshape(-1, table.shape[-1]))
+        return np.vstack(parts)
+
+    def largest(self, adjacency: Adjacency, law: Law) -> Largest:
+        """Return the sum over the margins, in fractions; else moves are listed.
+
+        A person who joins is seen once in every margin, one who moves twice in all but the total.
+        """
+        self.check_public(adjacency)
+        rates = self._rates(law)
+        known = type(adjacency) is People and adjacency.move in ("person", "replace")
+        if not known or rates is None:
+            return largest_listed(self, adjacency, law)
+        if self.domain.public == 0:
+            one = sum(map(Fraction, rates), Fraction(0))
+        else:
+            seen = (Fraction(rate) for A, rate in zip(self.measured, rates) if A)
+            one = 2 * sum(seen, Fraction(0))
+        assert isinstance(adjacency, People)
+        upper = one * adjacency.size
+        return Largest(
+            upper, upper, True, "sum over the margins, in fractions",
+            because=" for independent whole noise on margins; the estimates are computed from "
+            "what is published",
+        )  # fmt: skip
+
+    def _rates(self, law: Law) -> tuple[float, ...] | None:
+        """The rate of the noise on every measured margin, if the law is known to have them."""
+        if type(law) is Geometric:
+            return (law.rate,) * len(self.measured)
+        return law.rates if type(law) is Geometrics and law.times == self.cells else None
+
+    # -------------------------------------------------------------- the errors
+
+    def _shares(self, A: int) -> Iterator[tuple[int, float]]:
+        """What the residual of every block takes of a sum over cells of a measured margin."""
+        weight = float(self.weights[self.measured_sets.tolist().index(A)])
+        for B, t in zip(self.blocks.tolist(), self.t.tolist()):
+            if B & ~A == 0:
+                yield B, weight / cells_of(self.sizes, A & ~B) / t
+
+    def loadings(self, combinations: Matrix | None = None) -> Matrix:
+        """Return of which noise on measured cells combinations of cells are made."""
+        rows = []
+        for combination in self._every(combinations):
+            total = {B: centred(part) for B, part in self._totals(combination).items()}
+            parts = []
+            for A in self.measured_sets.tolist():
+                found = np.zeros(self.domain.shape(A))
+                for B, share in self._shares(A):
+                    shape = [self.sizes[j] if B >> j & 1 else 1 for j in members(A)]
+                    found += share * total[B].reshape(shape)
+                parts.append(found.ravel())
+            rows.append(np.concatenate(parts))
+        return np.array(rows)
+
+    def _known_rates(self, law: Law) -> tuple[float, ...]:
+        rates = self._rates(law)
+        if rates is None:
+            raise AffineDPError(f"cells of margins have geometric noise, not {law.words} noise")
+        return rates
+
+    def block_variances(self, law: Law) -> FloatArray:
+        """Return one over the precision of every block."""
+        each = np.array([geometric_variance(rate) for rate in self._known_rates(law)])
+        between = spreads(self.sizes, self.measured_sets, self.blocks)
+        return np.asarray((self.weights**2 * each) @ between / self.t**2)
+
+    def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
+        """Return how far a cell of a margin is from the truth, from the law of sums."""
+        return np.array([self._cell_reach(law, chosen, outside)])
+
+    def _cell_reach(self, law: Law, chosen: tuple[int, ...], outside: float) -> float:
+        sizes, A = self.sizes, sum(1 << j for j in chosen)
+        rates = self._known_rates(law)
+        if not self.node_variances(law, chosen) > 0:
+            return 0.0
+        if self.cells_alone:
+            terms = math.prod(n for j, n in enumerate(sizes) if j not in chosen)
+            return whole_reach(1 / rates[0] * (1 + 2.0**-52), terms, outside)
+        terms_of: dict[tuple[Steps, float], float] = {}
+        for C, rate in zip(self.measured_sets.tolist(), rates):
+            # what a block makes of the noise on margin C, spread over the cells of A
+            share = {
+                B: value / cells_of(sizes, A & ~B) for B, value in self._shares(C) if B & ~A == 0
+            }
+            found, count = _alike(sizes, A & C, share)
+            law_of_each = Steps(1.0, 1.0, rate, True)
+            for factor, times in zip(np.abs(found).tolist(), count.tolist()):
+                alike = law_of_each, factor
+                terms_of[alike] = terms_of.get(alike, 0.0) + times * cells_of(sizes, C & ~A)
+        return sum_reach(terms_of, outside)
+
+    def _residuals_from(self, noise: FloatArray) -> dict[int, FloatArray]:
+        ends = np.cumsum(self.cells)[:-1]
+        return self.residuals(np.split(noise, ends))
+
+    def residuals(self, seen: Sequence[FloatArray]) -> dict[int, FloatArray]:
+        """Return residuals by least squares from noisy cells of the measured margins."""
+        found = {B: np.zeros(self.domain.shape(B)) for B in self.blocks.tolist()}
+        for A, part in zip(self.measured_sets.tolist(), seen):
+            table = part.reshape(self.domain.shape(A))
+            for B, share in self._shares(A):
+                out = tuple(i for i, j in enumerate(members(A)) if not B >> j & 1)
+                found[B] = found[B] + share * centred(table.sum(axis=out))
+        return found
+
+    # -------------------------------------------------------------- releases
+
+    def prepare(
+        self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
+    ) -> Prepared:
+        """Return the public part of releases."""
+        self._known_rates(law)
+        return CountedPlan(self, law, bound)
+
+
+@dataclass(frozen=True, eq=False)
+class CountedPlan(CountsPlan):
+    """Releases of counts with whole noise: nothing is rounded."""
+
+    strategy: CountedMargins
+    unit = None
+
+    def steps(self, data: tuple[Counted]) -> NDArray[Any]:
+        """Return the cells of the measured margins."""
+        (counts,) = data
+        return np.concatenate([counts(A).reshape(-1, 1) for A in self.strategy.measured])
+
+    def shared(self, data: tuple[Counted]) -> FloatArray:
+        """Return the residuals that are public."""
+        return self.strategy.shared(data[0])
+
+    def reconstruct(self, noisy: NDArray[Any], shared: FloatArray) -> MarginTables:
+        """Return all margins, put together on demand."""
+        own = self.strategy
+        ends = np.cumsum(own.cells)[:-1]
+        found = own.residuals(np.split(noisy[:, 0].astype(float), ends))
+        return own.tables({**own.public_residuals(shared), **found}, own.cells_alone)
+
+
+def spreads(sizes: Sequence[int], measured: Sets, blocks: Sets) -> FloatArray:
+    """Return Z[A, B] = 1 / Π_{A∖B} n_j where B ⊆ A, and 0 elsewhere."""
+    found = np.zeros((len(measured), len(blocks)))
+    for i, A in enumerate(measured.tolist()):
+        for j in np.flatnonzero((blocks & ~A) == 0):
+            found[i, j] = 1 / cells_of(sizes, A & ~int(blocks[j]))
+    return found
+
+
+def _alike(
+    sizes: Sequence[int], common: int, share: Mapping[int, float]
+) -> tuple[FloatArray, FloatArray]:
+    """The coefficients for one cell, and how many cells of the common margin have each.
+
+    The residual of block B takes ``share_B`` times the centred sum over the cells that agree in B,
+    so that a noisy cell has the coefficient ``Σ_B share_B Π_{j∈B} ([agrees in j] − 1/n_j)``.
+    """
+    scales, times = [], []
+    for same in subsets(common):
+        scale = 0.0
+        for B, value in share.items():
+            scale += value * math.prod(
+                (1 if same >> j & 1 else 0) - 1 / sizes[j] for j in members(B)
+            )
+        scales.append(scale)
+        times.append(float(math.prod(sizes[j] - 1 for j in members(common & ~same))))
+    return np.array(scales), np.array(times)

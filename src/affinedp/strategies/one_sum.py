@@ -14,26 +14,12 @@ from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 
 
 def is_one_sum(adjacency: Adjacency, query: Matrix) -> bool:
-    """Whether all entries of one equation with coefficients ±c are published, and move alike.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        The neighbours.
-    query : matrix, shape (m, n)
-        F.
-    """
+    """Whether all entries of one equation with coefficients ±c are published, and move alike."""
     return is_exchange(adjacency) and is_identity(query, adjacency.manifold.n)
 
 
 def is_exchange(adjacency: Adjacency) -> bool:
-    """Whether there is one equation with coefficients ±c, and all entries move alike.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        The neighbours.
-    """
+    """Whether there is one equation with coefficients ±c, and all entries move alike."""
     if type(adjacency) is not CircuitAdjacency:
         return False
     manifold = adjacency.manifold
@@ -45,15 +31,7 @@ def is_exchange(adjacency: Adjacency) -> bool:
 
 
 def is_identity(matrix: Matrix, size: int) -> bool:
-    """Whether a sparse matrix is the identity.
-
-    Parameters
-    ----------
-    matrix : matrix
-        A dense one is not looked at.
-    size : int
-        Rows.
-    """
+    """Whether a sparse matrix is the identity."""
     if not is_sparse(matrix) or matrix.shape != (size, size) or matrix.nnz != size:
         return False
     entries = matrix.tocoo()
@@ -67,13 +45,6 @@ def exchange_gauge(
 
     A move takes μ from one entry and gives it to another, or adds it to both where their signs
     differ.  None for any other problem or noise.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        The neighbours.
-    query, basis, root : matrices
-        F, and the noise, as for :func:`affinedp.privacy.knorm.knorm_promise`.
     """
     size = adjacency.manifold.n
     if root.shape != (size, 1) or not is_identity(basis, size):
@@ -93,15 +64,6 @@ def dual_of_sum(adjacency: Adjacency, weights: Matrix, integers: bool) -> float 
     """Return the least Gaussian cost of one sum at sensitivity 1: 2 (n - 1) μ², rounded down.
 
     Equal weights on all exchanges prove it.  None where outputs are weighted.
-
-    Parameters
-    ----------
-    adjacency : CircuitAdjacency
-        Of one sum.
-    weights : matrix, shape (n, n)
-        What squared error costs.
-    integers : bool
-        Whether data is whole, and moves by the whole part of μ at most.
     """
     assert isinstance(adjacency, CircuitAdjacency)
     width = float(adjacency.mu[0])

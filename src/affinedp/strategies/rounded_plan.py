@@ -8,27 +8,143 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, dense
+from affinedp.arrays import FloatArray, IntArray, dense, rank_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.dyadic import LARGEST, FixedPoint, nearest_steps
-from affinedp.exact.rational import BigIntegers
+from affinedp.exact.numbers import given_rows
+from affinedp.exact.rational import BigIntegers, Echelon, reduce_exactly
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.strategies.base import Drawer, Promised
-from affinedp.strategies.combinations import Combinations, seen_combinations
-from affinedp.strategies.dense_plan import DensePlan
-from affinedp.strategies.matrices import Matrices
-from affinedp.strategies.shared import SharedPart, shared_part
+from affinedp.strategies.base import GRID_BITS, SHARE, Drawer, Prepared, Promised
+from affinedp.strategies.matrices import Matrices, Row, SharedPart, shared_part
 from affinedp.strategies.whitening import output_units, whiten
 
-# The noise lives on multiples of 2^-GRID_BITS of its own scale.
-GRID_BITS = 56
-# All that rounding adds to the sensitivity may be this share of it; the noise is made larger by
-# the same share.
-SHARE = 2.0**-30
+
+@dataclass(frozen=True, eq=False)
+class DensePlan(Prepared):
+    """The public part of releases of ``F x + Λ η``."""
+
+    # how much larger than stated the noise is, for all that rounding adds
+    factor: float
+    # the public bound on the data
+    bound: float | None
+    # data beyond this is refused
+    largest: float
+    # the entries of x that are read; the others follow from the equations
+    free: IntArray = field(repr=False)
+    # offset, kernel: F x_p, and F K where something is shared
+    offset: FloatArray = field(repr=False)
+    kernel: FloatArray = field(repr=False)
+    # what neighbours have in common and is published as it is; None where noise hides all
+    common: SharedPart | None = field(repr=False)
+
+    def check(self, data: FloatArray) -> None:
+        """Refuse data beyond the declared bound, or beyond what is released exactly."""
+        size = float(np.abs(data).max(initial=0.0))
+        if self.bound is not None and size > self.bound:
+            raise AffineDPError("some entry of x is larger than the declared bound")
+        if size > self.largest:
+            raise AffineDPError(
+                f"some entry of x is beyond {self.largest:.1e}, up to which data is released "
+                "exactly with this noise. Nothing was released; change the units, or release fewer "
+                "combinations at once"
+            )
+
+    def shared(self, data: FloatArray) -> FloatArray:
+        """Return what is published without noise: equal for neighbours, bit for bit."""
+        if self.common is None:
+            return self.offset
+        return np.asarray(self.offset + self.common.values(data[:, self.free]) @ self.kernel.T)
+
+
+# Numbers that are still eliminated in rational arithmetic.
+MOST_EXACT = 40_000
+# Entries are read this many bits finer than their combinations.
+EXTRA_BITS = 64
+
+
+@dataclass(frozen=True)
+class Combinations:
+    """Combinations of the data that a query sees, read in exact arithmetic.
+
+    A query such as a single total sees less than the data: noise hides ``t = Q ξ`` with a rational
+    matrix Q of full row rank, ``t_i = Σ_j numerators[i, j] ξ_j / denominators[i]``, where t_i is
+    ξ_places[i] plus others, and the outputs are ``slope @ t``.
+    """
+
+    # hidden entries of which no two stand in one combination
+    places: IntArray
+    # by combination and hidden entry; shape (r, k)
+    numerators: BigIntegers
+    # by combination
+    denominators: tuple[int, ...]
+
+    @property
+    def weight(self) -> float:
+        """The largest sum of absolute coefficients, rounded up."""
+        sums = (
+            Fraction(sum(abs(n) for n in row), q)
+            for row, q in zip(self.numerators.tolist(), self.denominators)
+        )
+        return math.nextafter(float(max(sums)), math.inf)
+
+    def steps(self, entries: FloatArray, exponent: int) -> BigIntegers:
+        """Return t on the grid ``2**exponent``, each off by at most one step."""
+        finer = EXTRA_BITS + math.frexp(self.weight)[1]
+        read = nearest_steps(entries, exponent - finer)
+        total: BigIntegers = self.numerators @ read
+        divisor = np.array([2 * q << finer for q in self.denominators], dtype=object)[:, None]
+        rounded: BigIntegers = (2 * total + divisor // 2) // divisor
+        return rounded
+
+
+def seen_combinations(
+    strategy: Matrices, slope: FloatArray, shared: SharedPart | None
+) -> Combinations | None:
+    """Return the combinations that the query sees, or None where it sees every hidden entry.
+
+    Also None where they cannot be found in exact arithmetic; the plan then limits the data.
+    """
+    manifold = strategy.domain
+    size = np.abs(slope).max(axis=1, initial=0.0)
+    scaled = slope[size > 0] / size[size > 0, None]
+    if rank_of(scaled) == slope.shape[1]:
+        return None
+    if manifold.exact_rows is None or slope.size > MOST_EXACT:
+        return None
+    rows = _exact_slope(strategy, shared)
+    reduced = sorted(reduce_exactly([row for row in rows if row]), key=lambda pair: pair[0])
+    denominators = tuple(math.lcm(*(v.denominator for v in row.values())) for _, row in reduced)
+    numerators: Any = np.zeros((len(reduced), slope.shape[1]), dtype=object)
+    for i, ((_, row), q) in enumerate(zip(reduced, denominators)):
+        for j, value in row.items():
+            numerators[i, j] = int(value * q)
+    places = np.array([place for place, _ in reduced], dtype=np.intp)
+    return Combinations(places, numerators, denominators)
+
+
+def _exact_slope(strategy: Matrices, shared: SharedPart | None) -> list[Row]:
+    """F K (or F K U) by row, in rational numbers."""
+    manifold = strategy.domain
+    assert manifold.exact_rows is not None
+    pivots, free = manifold.canonical.pivots.tolist(), manifold.canonical.free.tolist()
+    place = {entry: i for i, entry in enumerate([*pivots, *free])}
+    # the equations solved for the pivots, which come first
+    space = Echelon(len(pivots))
+    for row in manifold.exact_rows:
+        space.add({place[j]: value for j, value in row.items()})
+    slope = []
+    for row in given_rows(strategy.query):
+        rest = space.rest({manifold.n: 1, **{place[j]: value for j, value in row.items()}})
+        unit = rest.pop(manifold.n)
+        slope.append({j - len(pivots): Fraction(value, unit) for j, value in rest.items()})
+    return slope if shared is None else shared.on_hidden(slope)
+
+
 # A bias that cannot be ruled out stays below this share of the noise.
 BIAS = 2.0**-20
 # Rounding may make noise larger than it is said to be by this share, and no more.
@@ -43,33 +159,22 @@ EPS = float(np.finfo(float).eps)
 
 @dataclass(frozen=True, eq=False)
 class RoundedPlan(DensePlan):
-    """Releases whose coordinates ``z = coordinates @ t`` are rounded, t being what is hidden.
+    """Releases whose coordinates ``z = coordinates @ t`` are rounded, t being what is hidden."""
 
-    Attributes
-    ----------
-    hidden : array of int
-        The entries of x that noise hides.
-    combinations : Combinations or None
-        t as combinations of the hidden entries; None where t are the hidden entries.
-    coordinates : FixedPoint, shape (p, r)
-        From steps of t to grid steps of z.
-    step_exponent : int
-        t is read on the grid ``2**step_exponent``.
-    law : Law
-        Of the noise.
-    slope, spread : arrays
-        The outputs per unit of t, and Λ.
-    back : array, shape (r, p)
-        From z to t, nearly.
-    """
-
+    # the entries of x that noise hides
     hidden: IntArray
+    # t as combinations of the hidden entries; None where t are the hidden entries
     combinations: Combinations | None
+    # from steps of t to grid steps of z; shape (p, r)
     coordinates: FixedPoint
+    # t is read on the grid ``2**step_exponent``
     step_exponent: int
+    # of the noise
     law: Law
+    # slope, spread: the outputs per unit of t, and Λ
     slope: FloatArray = field(repr=False)
     spread: FloatArray = field(repr=False)
+    # from z to t, nearly; shape (r, p)
     back: FloatArray = field(repr=False)
 
     @property
@@ -123,22 +228,7 @@ class RoundedPlan(DensePlan):
 def rounded_plan(
     strategy: Matrices, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
 ) -> RoundedPlan:
-    """Prepare releases with noise in a norm: grids, and what they round.
-
-    Parameters
-    ----------
-    strategy : Matrices
-        F and Λ.
-    adjacency : Adjacency
-        The neighbours.
-    law : Law
-        With independent entries, and a norm.
-    promised : Promised
-        What releases must keep.
-    bound : float or None
-        If given, |x| is at most this, and neighbours may be off by the rounding of double
-        precision; otherwise recorded neighbours differ exactly as the adjacency says.
-    """
+    """Prepare releases with noise in a norm: grids, and what they round."""
     query, manifold = strategy.query, strategy.domain
     noise = dense(strategy.noise)
     if float(noise.size) > MOST_NUMBERS:

@@ -29,7 +29,7 @@ from affinedp.domains.observability import (
     output_gramian,
     revealed_coordinates,
 )
-from affinedp.domains.powers import growth_exponent, scan_transitions
+from affinedp.domains.powers import HorizonTooLongError, growth_exponent, scan_transitions
 from affinedp.errors import AffineDPError
 from affinedp.exact.rational import BigIntegers, RationalMatrix
 from affinedp.exact.rounding import difference_bound, gamma, row_sums
@@ -48,12 +48,14 @@ from affinedp.neighbours.trajectory import (
 )
 from affinedp.parts import frozen
 from affinedp.strategies.base import (
+    FOR_STEPS,
     MOST_LISTED,
     Drawer,
     Largest,
     Lines,
     Prepared,
     Promised,
+    Sent,
     Shown,
 )
 from affinedp.strategies.causal import Causal, System, check_steps, constant
@@ -85,27 +87,18 @@ ILL_CONDITIONED = (
 )
 
 
-class UncertainPromiseError(AffineDPError):
-    """Noise so ill-conditioned that rounding hides what it promises."""
-
-
 @dataclass(frozen=True, eq=False)
 class Trajectory(Causal):
     """``γ(t) = C(t) A(t−1) … A(0) R η`` with one draw η for the whole horizon.
 
     What is measured is ``S⁻¹ E x(0)``: E x(0) is what the outputs reveal, and S is R on the entries
     of x(0) that get noise.
-
-    Attributes
-    ----------
-    domain : Dynamics
-        The system and its horizon.
-    start : array, shape (n, r)
-        R, the noise on x(0); zero but in r rows.
     """
 
     kind = "trajectory"
+    # the system and its horizon
     domain: Dynamics
+    # R, the noise on x(0); zero but in r rows; shape (n, r)
     start: FloatArray = field(repr=False)
 
     def __post_init__(self) -> None:
@@ -120,16 +113,6 @@ class Trajectory(Causal):
                 f"noise from {start.shape[1]} draws must be on as many entries of x(0), not on "
                 f"{len(self.places)}"
             )
-
-    @property
-    def step_names(self) -> tuple[str, ...]:
-        """Names of the outputs of one step."""
-        return self.domain.output_names
-
-    @property
-    def horizon(self) -> int:
-        """How many steps there are."""
-        return self.domain.horizon
 
     @property
     def coordinates(self) -> int:
@@ -173,7 +156,7 @@ class Trajectory(Causal):
         if not len(needed.places):
             raise AffineDPError("the outputs do not depend on what is private: no noise is needed")
         if not np.isin(needed.places, self.places).all():
-            raise UncertainPromiseError("some state that the outputs reveal gets no noise at all")
+            raise HorizonTooLongError("some state that the outputs reveal gets no noise at all")
         if (law.norm is None and law.size is None) or law.whole:
             raise AffineDPError(f"{law.words} noise is not known for trajectories")
         if law.norm is None:
@@ -218,13 +201,7 @@ class Trajectory(Causal):
     # -------------------------------------------------------------- the errors
 
     def over(self, start: int = 0, stop: int | None = None) -> FloatArray:
-        """Return Γ(t) with ``γ(t) = Γ(t) η`` for a range of times, shape (times, outputs, r).
-
-        Parameters
-        ----------
-        start, stop : int
-            From and up to, but not including, these times; to the horizon by default.
-        """
+        """Return Γ(t) with ``γ(t) = Γ(t) η`` for a range of times, shape (times, outputs, r)."""
         return self._followed(self.start, start, self.horizon if stop is None else stop)
 
     def _followed(self, root: FloatArray, start: int, end: int) -> FloatArray:
@@ -310,11 +287,18 @@ class Trajectory(Causal):
     @property
     def system(self) -> System:
         """What makes the noise; the numbers of A and C are what doubles stand for."""
-        A, C, n = self.domain.exact_state_matrix, self.domain.exact_output_matrix, len(self.start)
+        own, n = self.domain, len(self.start)
+
+        def A(t: int) -> RationalMatrix:
+            return RationalMatrix.meant(own.state_matrix(t))
+
+        def C(t: int) -> RationalMatrix:
+            return RationalMatrix.meant(own.output_matrix(t))
+
         return System(
-            A if self.domain.A.ndim == 3 else constant(A(0)),
+            A if own.A.ndim == 3 else constant(A(0)),
             RationalMatrix.zeros(n, 0),
-            C if self.domain.C.ndim == 3 else constant(C(0)),
+            C if own.C.ndim == 3 else constant(C(0)),
             RationalMatrix.zeros(self.domain.outputs, 0),
             RationalMatrix.of(self.start),
             self.horizon,
@@ -333,20 +317,22 @@ class Trajectory(Causal):
 
     def path_bits(self, exponents: Sequence[int]) -> int:
         """Return how many bits keep output i within ``2**exponents[i]`` of its true value."""
-        return path_bits(self.domain, self.growth, exponents)
+        # log2 of T √n ‖C_i‖, rounded up; the unit below covers the rounding of the logarithms
+        common = math.log2(self.domain.horizon) + math.log2(self.domain.states) / 2
+        rows = np.abs(self.domain.C.reshape(-1, *self.domain.C.shape[-2:])).max(axis=0)
+        bits = LEAST_BITS
+        for row, exponent in zip(rows, exponents):
+            largest = float(row.max())
+            if largest > 0:
+                # ‖C_i‖₂ ≤ √n · its largest entry
+                norm = math.log2(largest) + math.log2(self.domain.states) / 2
+                bits = max(bits, math.ceil(common + norm) + 1 + self.growth - exponent)
+        return bits
 
     # -------------------------------------------------------------- releases of x(0)
 
     def on_first_state(self, adjacency: TrajectoryAdjacency, law: Law) -> tuple[Dense, FirstState]:
-        """Return the same noise on what the outputs reveal of x(0), as matrices.
-
-        Parameters
-        ----------
-        adjacency : TrajectoryAdjacency
-            The neighbours.
-        law : Law
-            Of the noise.
-        """
+        """Return the same noise on what the outputs reveal of x(0), as matrices."""
         about = FirstState(adjacency)
         seen = self.revealed.places
         placed = np.zeros((len(seen), self.coordinates))
@@ -367,9 +353,10 @@ class Trajectory(Causal):
         law: Law,
         sensitivity: float,
         asked: tuple[float, float] | None = None,
+        sent: Sent | None = None,
     ) -> Shown:
         """Return what a report says: the noise of each output at some times."""
-        return _shown(self, adjacency, law, (sensitivity, asked), "one draw for all")
+        return _shown(self, adjacency, law, (sensitivity, asked), "one draw for all", sent)
 
     def prepare(
         self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
@@ -387,22 +374,15 @@ class Trajectory(Causal):
 
 @dataclass(frozen=True, eq=False)
 class FollowedPlan(Prepared):
-    """Releases of x(0), and of all outputs that follow from it.
+    """Releases of x(0), and of all outputs that follow from it."""
 
-    Attributes
-    ----------
-    factor, bound, unit
-        As for x(0).
-    first : Prepared
-        Of what the outputs reveal of x(0).
-    outputs : array, shape (horizon · outputs, revealed)
-        What follows from it.
-    """
-
+    # factor, bound, unit: as for x(0)
     factor: float
     bound: float | None
     unit: int | None
+    # of what the outputs reveal of x(0)
     first: Prepared
+    # what follows from it; shape (horizon · outputs, revealed)
     outputs: FloatArray = field(repr=False)
 
     @property
@@ -433,33 +413,17 @@ class FollowedPlan(Prepared):
 
 @dataclass(frozen=True, eq=False)
 class Fresh(Causal):
-    """Fresh noise of one scale on every output at every step: the honest baseline.
-
-    Attributes
-    ----------
-    domain : Dynamics
-        The system and its horizon.
-    sigma : float
-        The scale: ``N(0, σ²)``, or ``L(0, σ)``, which has variance 2σ².
-    """
+    """Fresh noise of one scale on every output at every step: the honest baseline."""
 
     kind = "fresh"
+    # the system and its horizon
     domain: Dynamics
+    # the scale: ``N(0, σ²)``, or ``L(0, σ)``, which has variance 2σ²
     sigma: float
 
     def __post_init__(self) -> None:
         if not 0 < self.sigma < math.inf:
             raise AffineDPError(f"a scale of {self.sigma} is not possible: it must be positive")
-
-    @property
-    def step_names(self) -> tuple[str, ...]:
-        """Names of the outputs of one step."""
-        return self.domain.output_names
-
-    @property
-    def horizon(self) -> int:
-        """How many steps there are."""
-        return self.domain.horizon
 
     @property
     def coordinates(self) -> int:
@@ -557,9 +521,10 @@ class Fresh(Causal):
         law: Law,
         sensitivity: float,
         asked: tuple[float, float] | None = None,
+        sent: Sent | None = None,
     ) -> Shown:
         """Return what a report says: the noise of each output at some times."""
-        return _shown(self, adjacency, law, (sensitivity, asked), "fresh at every step")
+        return _shown(self, adjacency, law, (sensitivity, asked), "fresh at every step", sent)
 
     @property
     def independent(self) -> bool:
@@ -605,18 +570,27 @@ def _fresh_deviation(domain: Dynamics, adjacency: Adjacency, law: Law, promise: 
 
 
 def _shown(
-    strategy: Trajectory | Fresh, adjacency: Adjacency, law: Law, promise: _Promise, draws: str
+    strategy: Trajectory | Fresh,
+    adjacency: Adjacency,
+    law: Law,
+    promise: _Promise,
+    draws: str,
+    sent: Sent | None,
 ) -> Shown:
     """What is said about noise by time."""
     steps, outputs = strategy.horizon, strategy.domain.outputs
     over = "for all time" if steps >= ENDLESS else f"over {steps:,} steps"
     fresh, reason = None, "over so many steps it is not computed"
-    if steps <= MOST_TIMES or type(adjacency) is not InitialState:
+    if sent is not None:
+        reason = FOR_STEPS
+    elif steps <= MOST_TIMES or type(adjacency) is not InitialState:
         try:
             fresh, reason = _fresh_deviation(strategy.domain, adjacency, law, promise), ""
         except AffineDPError as error:
             reason = str(error).partition(". ")[0]
     mean = strategy.total_variance(law) / (steps * outputs)
+    if sent is not None:
+        mean = float(sent.variances(np.full(outputs, mean)).mean())
     totals = [("noise", f"root mean square {math.sqrt(mean):.4g} over all steps and outputs")]
     if fresh is not None:
         totals.append(
@@ -627,7 +601,7 @@ def _shown(
             )
         )
     times = _some(steps, SHOWN_TIMES)
-    rows = strategy.deviations_at(law, times).tolist()
+    rows = _deviations(strategy, law, times, sent).tolist()
     return Shown(
         title=f"{over}, {draws}",
         outputs=tuple(
@@ -635,7 +609,7 @@ def _shown(
             for t, row in zip(times, rows)
             for name, deviation in zip(strategy.step_names, row)
         ),
-        lines=lambda: _by_time(strategy, law),
+        lines=lambda: _by_time(strategy, law, sent),
         independent=fresh,
         reason=reason,
         promise=(("covers", f"states and outputs {over}, {COVERS}"),),
@@ -645,9 +619,16 @@ def _shown(
     )
 
 
-def _by_time(strategy: Trajectory | Fresh, law: Law) -> Lines:
+def _deviations(
+    strategy: Trajectory | Fresh, law: Law, times: list[int], sent: Sent | None
+) -> FloatArray:
+    designed = strategy.deviations_at(law, times)
+    return designed if sent is None else np.sqrt(sent.variances(designed**2))
+
+
+def _by_time(strategy: Trajectory | Fresh, law: Law, sent: Sent | None) -> Lines:
     times = _some(strategy.horizon, DRAWN_TIMES)
-    deviations = strategy.deviations_at(law, times)
+    deviations = _deviations(strategy, law, times, sent)
     return Lines(
         "Noise by time",
         "time step",
@@ -663,13 +644,7 @@ def _some(steps: int, count: int) -> list[int]:
 
 
 def moving(adjacency: Adjacency) -> NDArray[np.bool_]:
-    """Return which entries of x(0) differ between some neighbours.
-
-    Parameters
-    ----------
-    adjacency : Adjacency
-        On dynamics.
-    """
+    """Return which entries of x(0) differ between some neighbours."""
     if type(adjacency) in (InitialState, TimeLocal, WholeManifold):
         return adjacency.moving()  # type: ignore[attr-defined, no-any-return]
     found = np.zeros(len(adjacency.domain.names), dtype=bool)
@@ -690,7 +665,7 @@ def _largest(
     """What is known, unless rounding hides it."""
     value, upper = law.rate * found.value / sigma, law.rate * upper
     if not upper <= value * (1 + MOST_ROUNDING) + 1e-300:
-        raise UncertainPromiseError(ILL_CONDITIONED)
+        raise HorizonTooLongError(ILL_CONDITIONED)
     rank = adjacency.rank if isinstance(adjacency, TrajectoryAdjacency) else "listed neighbours"
     return Largest(
         lower=max(0.0, 2 * value - upper),
@@ -722,36 +697,19 @@ def _inverse(square: FloatArray, norm: Norm = 2) -> tuple[FloatArray, float]:
     """An approximate inverse X, and a bound on ``‖X S − I‖`` as a map between such norms."""
     size = np.linalg.norm(square, axis=1)
     if len(square) == 0 or not np.all(size > 0):
-        raise UncertainPromiseError("some state that the outputs reveal gets no noise at all")
+        raise HorizonTooLongError("some state that the outputs reveal gets no noise at all")
     scale = np.ldexp(1.0, -np.frexp(size)[1])
     scaled = square * scale[:, None]
     try:
         inverse = np.linalg.inv(scaled)
     except np.linalg.LinAlgError:
-        raise UncertainPromiseError(
-            "the noise misses a direction that the outputs reveal"
-        ) from None
+        raise HorizonTooLongError("the noise misses a direction that the outputs reveal") from None
     if not np.all(np.isfinite(inverse)):
-        raise UncertainPromiseError("the noise misses a direction that the outputs reveal")
+        raise HorizonTooLongError("the noise misses a direction that the outputs reveal")
     error = difference_bound(np.eye(len(square)), inverse, scaled.T)
     residual = float(row_sums(error.T).max())  # the largest column sum
     if norm == 2:
         residual = math.sqrt(row_sums(error).max() * residual)
     if not residual < 0.5:
-        raise UncertainPromiseError("the noise misses a direction that the outputs reveal")
+        raise HorizonTooLongError("the noise misses a direction that the outputs reveal")
     return inverse * scale, residual
-
-
-def path_bits(dynamics: Dynamics, growth: int, exponents: Sequence[int]) -> int:
-    """Return how many bits keep entry i of the output within ``2**exponents[i]`` of the truth."""
-    # log2 of T √n ‖C_i‖, rounded up; the unit below covers the rounding of the logarithms
-    common = math.log2(dynamics.horizon) + math.log2(dynamics.states) / 2
-    rows = np.abs(dynamics.C.reshape(-1, *dynamics.C.shape[-2:])).max(axis=0)
-    bits = LEAST_BITS
-    for row, exponent in zip(rows, exponents):
-        largest = float(row.max())
-        if largest > 0:
-            # ‖C_i‖₂ ≤ √n · its largest entry
-            norm = math.log2(largest) + math.log2(dynamics.states) / 2
-            bits = max(bits, math.ceil(common + norm) + 1 + growth - exponent)
-    return bits

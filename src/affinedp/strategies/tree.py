@@ -20,12 +20,14 @@ from affinedp.exact.scaled import Scaled
 from affinedp.laws.base import Law, Moves
 from affinedp.laws.laplace import Geometric
 from affinedp.laws.reach import Reach
-from affinedp.laws.reach_whole import whole_reach
+from affinedp.laws.reach_sums import whole_reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen
 from affinedp.strategies.base import (
-    Drawer,
+    GRID_BITS,
+    SHARE,
+    CountsPlan,
     Largest,
     Prepared,
     Promised,
@@ -33,7 +35,6 @@ from affinedp.strategies.base import (
     largest_listed,
 )
 from affinedp.strategies.matrices import MOST_NUMBERS
-from affinedp.strategies.rounded_plan import GRID_BITS, SHARE
 
 BECAUSE = " for independent noise on the numbers of a tree; the estimates are computed from what "
 BECAUSE += "is published"
@@ -46,20 +47,14 @@ class Tree(Strategy):
 
     A number X of scale q is measured as the integer ``q X``, in steps of which 2^bits are a unit
     of the noise.
-
-    Attributes
-    ----------
-    domain : Totals
-        The numbers, and which of them are public.
-    scales : array of int
-        q, in the given order; 0 where a number is not measured.
-    bits : int
-        56, or 0 for whole noise on whole numbers.
     """
 
     kind = "tree"
+    # the numbers, and which of them are public
     domain: Totals
+    # q, in the given order; 0 where a number is not measured
     scales: Any = field(repr=False)
+    # 56, or 0 for whole noise on whole numbers
     bits: int = GRID_BITS
 
     def __post_init__(self) -> None:
@@ -223,7 +218,7 @@ class Tree(Strategy):
         if law.size is not None:
             raise AffineDPError(f"{law.words} noise is not drawn on trees")
         # only the discrete Gaussian differs from its law on the line in what it promises
-        return TreePlan(self, law, 1.0 + SHARE if law.norm == 2 else 1.0, bound)
+        return TreePlan(self, law, bound, 1.0 + SHARE if law.norm == 2 else 1.0)
 
     def groups(self) -> Iterator[tuple[str, Any]]:
         """Yield the private numbers of every level, from the top down."""
@@ -234,25 +229,10 @@ class Tree(Strategy):
 
 
 @dataclass(frozen=True, eq=False)
-class TreePlan(Prepared):
-    """Releases of a tree: ``q X`` in integers, and what is public.
-
-    Attributes
-    ----------
-    strategy : Tree
-        What is measured.
-    law : Law
-        Of the noise.
-    factor : float
-        How much larger than stated the noise is.
-    bound : float or None
-        Not needed: counts are whole numbers.
-    """
+class TreePlan(CountsPlan):
+    """Releases of a tree: ``q X`` in integers, and what is public."""
 
     strategy: Tree
-    law: Law
-    factor: float
-    bound: float | None = None
 
     @property
     def unit(self) -> int:
@@ -279,10 +259,6 @@ class TreePlan(Prepared):
         own = np.where(known, totals - below, 0).astype(float)
         return np.stack([own, np.where(known, totals, below).astype(float)])
 
-    def draw(self, count: int, drawer: Drawer) -> NDArray[Any]:
-        """Return noise in grid steps."""
-        return drawer.narrow(self.law, self.unit, (self.strategy.coordinates, count))
-
     def reconstruct(self, noisy: Any, shared: FloatArray) -> FloatArray:
         """Return estimates that add up, one row per data set."""
         tree, strategy = self.strategy.domain, self.strategy
@@ -297,17 +273,7 @@ class TreePlan(Prepared):
 
 
 def heaviest_move(tree: Totals, both: bool, weight: list[int]) -> tuple[int, tuple[int, ...]]:
-    """Return the heaviest sum that one move meets, in integers, and the cells that it changes.
-
-    Parameters
-    ----------
-    tree : Totals
-        The numbers.
-    both : bool
-        Whether people also move where they may join.
-    weight : list of int
-        What every node weighs, breadth first.
-    """
+    """Return the heaviest sum that one move meets, in integers, and the cells that it changes."""
     n = tree.n
     parent, known = tree.parent.tolist(), tree.known.tolist()
     class_known = tree.known[tree.component].tolist()
@@ -337,15 +303,7 @@ def heaviest_move(tree: Totals, both: bool, weight: list[int]) -> tuple[int, tup
 
 
 def public_below(tree: Totals, totals: NDArray[Any]) -> NDArray[Any]:
-    """Return what public numbers strictly below every node add up to: the part without noise.
-
-    Parameters
-    ----------
-    tree : Totals
-        The numbers.
-    totals : array, shape (n, rows)
-        All numbers, breadth first; only public ones are looked at.
-    """
+    """Return what public numbers strictly below every node add up to: the part without noise."""
     part = np.zeros_like(totals)
     for start, stop in reversed(tree.level_slices[1:]):
         nodes = slice(start, stop)

@@ -4,14 +4,62 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense, is_sparse
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import given_rows, meant_numbers, nonzeros
+from affinedp.exact.rational import RationalMatrix
 from affinedp.laws.curves import EPS
 from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.norms import ExactMatrix
 from affinedp.strategies.coverage import noise_blocks, noise_rank
+
+# Rational operations up to which the noise is inverted exactly.
+MOST_WORK = 100_000
+MOST_NUMBERS = 5_000
+MOST_ENTRIES = 200
+
+
+def exact_whitening(manifold: AffineManifold, noise: Matrix, query: Matrix) -> ExactMatrix | None:
+    """Return Λ⁺F exactly, or None where numbers are long, many, or Λ's columns are dependent.
+
+    Noise that is exactly tight must be seen to be so, where the equations, the query and the noise
+    are integers or short decimals, and few.
+    """
+    if manifold.exact_rows is None or manifold.canonical.exact_rows is None:
+        return None
+    (m, r), n = noise.shape, manifold.n
+    if max(n, m) > MOST_ENTRIES or not (_is_short(noise) and _is_short(query)):
+        return None
+    left, right = given_rows(noise), given_rows(query)
+    single = [next(iter(row)) for row in left if len(row) == 1]
+    if len(single) == m and len(set(single)) == m == r:  # independent noise on every output
+        found: list[dict[int, Fraction]] = [{} for _ in left]
+        for noisy, row in zip(left, right):
+            ((place, scale),) = noisy.items()
+            found[place] = {j: value / scale for j, value in row.items()}
+        return ExactMatrix.of_rationals(found)
+    if float(r) * r * (m + r) + float(r) * m * n > MOST_WORK:
+        return None
+    root, seen = (RationalMatrix.meant(dense(matrix)) for matrix in (noise, query))
+    inverse = (root.T @ root).inverse()
+    if inverse is None:
+        return None
+    solved = inverse @ (root.T @ seen)
+    unit = Fraction(1, solved.over)
+    rows = [{j: unit * c for j, c in enumerate(row) if c} for row in solved.values.tolist()]
+    return ExactMatrix.of_rationals(rows)
+
+
+def _is_short(matrix: Matrix) -> bool:
+    """Whether the numbers are short decimals, and few."""
+    values = nonzeros(matrix)[2]
+    return len(values) <= MOST_NUMBERS and meant_numbers(values)
+
 
 MOST_DENSE = 1e8
 # Λ⁺F from a singular value decomposition is off by this many eps times the condition of Λ.
@@ -22,20 +70,13 @@ MOST_ERROR = 1e-8
 
 @dataclass(frozen=True)
 class Whitened:
-    """The query in units of the noise.
+    """The query in units of the noise."""
 
-    Attributes
-    ----------
-    query : matrix, shape (r, n)
-        Λ⁺F.
-    error : float
-        Its relative rounding error.
-    full_column_rank : bool
-        Whether Λ has independent columns.
-    """
-
+    # Λ⁺F; shape (r, n)
     query: Matrix
+    # its relative rounding error
     error: float
+    # whether Λ has independent columns
     full_column_rank: bool
 
 

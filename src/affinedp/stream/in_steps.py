@@ -19,11 +19,11 @@ from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import exact_number, meaning, real_array
 from affinedp.laws.sampler import draw_integers
+from affinedp.parts import restored
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.record import MechanismRecord, checked_bound
-from affinedp.stream.follow import followings
 from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
-from affinedp.stream.triangular import restored, step_plan
+from affinedp.stream.triangular import StepPlan, followings, step_plan
 
 STEPS = Owner("release in steps", "data")
 Exact = Mapping[int, Fraction]
@@ -98,7 +98,7 @@ class ReleaseInSteps:
                     ledger.charge(mechanism.guarantee, fingerprint=fingerprint, label=label)
                 return _memory(draw_integers(plan.law, plan.scale, len(plan.read)), {}, {})
 
-            return Beginning({**chosen, "plan": plan.to_record()}, draw)
+            return Beginning({**chosen, "plan": plan.record()}, draw)
 
         def check(settings: Mapping[str, Any], memory: Memory) -> None:
             for name, value in chosen.items():
@@ -111,8 +111,8 @@ class ReleaseInSteps:
 
         self._run = Run(state, STEPS, begin, check, asked)
         read, follow = followings(mechanism.manifold, mechanism.dense.query, order)
-        record = self._run.settings["plan"]
-        self._plan = restored(record, follow if len(record["read"]) == len(read) else {})
+        plan = restored(self._run.settings["plan"], StepPlan)
+        self._plan = replace(plan, follow=follow if len(plan.read) == len(read) else {})
         self._place = {i: place for place, i in enumerate(self._plan.read)}
 
     @property

@@ -55,13 +55,7 @@ Memory = Mapping[str, Any]
 
 
 class RunError(AffineDPError):
-    """A run that is lost, damaged, opened elsewhere or another one: nothing is sent.
-
-    Attributes
-    ----------
-    damaged : bool
-        Whether its file cannot be trusted any more.
-    """
+    """A run that is lost, damaged, opened elsewhere or another one: nothing is sent."""
 
     def __init__(self, message: str, *, damaged: bool = False) -> None:
         self.damaged = damaged

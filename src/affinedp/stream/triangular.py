@@ -9,19 +9,83 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, dense
+from affinedp.arrays import FloatArray, Matrix, dense
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
-from affinedp.files.packing import packed, unpacked
+from affinedp.exact.numbers import given_rows
+from affinedp.exact.rational import Echelon
 from affinedp.laws.gaussian import Gaussian
+from affinedp.parts import Part
 from affinedp.record import MechanismRecord
-from affinedp.strategies.rounded_plan import BIAS, EPS, GRID_BITS, SHARE
-from affinedp.stream.follow import Following, followings
+from affinedp.strategies.base import EPS, GRID_BITS, SHARE
+from affinedp.strategies.rounded_plan import BIAS
+
+# whole numbers as int, which is far quicker
+Exact = int | Fraction
+Row = dict[int, Exact]
+# Numbers up to which the equations are solved in rational arithmetic.
+MOST_NUMBERS = 4_000_000
+
+
+@dataclass(frozen=True)
+class Following:
+    """``F_i x = Σ coefficients[j] F_j x + Σ offsets[e] b_e`` for all x with ``D x + b = 0``."""
+
+    # by output that is read
+    coefficients: Row
+    # by equation
+    offsets: Row
+
+
+def followings(
+    manifold: AffineManifold, query: Matrix, order: Sequence[int]
+) -> tuple[tuple[int, ...], dict[int, Following]]:
+    """Return the outputs that must be read, in order, and how each of the others follows.
+
+    On ``D x + b = 0`` an output is a combination of free entries plus a combination of b.  Taken in
+    the order in which they are due, an output either is independent of those before, and must be
+    read, or it is a combination of earlier ones plus a combination of b.
+    """
+    equations = len(manifold.b)
+    if equations * float(manifold.n) > MOST_NUMBERS:
+        raise AffineDPError(
+            f"{equations:,} equations in {manifold.n:,} entries are too many to be solved in exact "
+            "arithmetic, which a release in steps needs"
+        )
+    # D x + b = 0 and F x − y = 0 in the unknowns x, b and y, of which only x is eliminated
+    n, rows = manifold.n, manifold.exact_rows or given_rows(manifold.D)
+    space = Echelon(n)
+    for e, row in enumerate(rows):
+        space.add({**row, n + e: Fraction(1)})
+    read: list[int] = []
+    follow: dict[int, Following] = {}
+    outputs = dict(zip(order, given_rows(query[list(order)])))
+    for i in order:
+        output = n + equations + i
+        row = {**outputs[i], output: Fraction(-1)}
+        if space.add(row):
+            read.append(i)
+            continue
+        rest = space.rest(row)
+        parts = {j: _plain(Fraction(-c, rest[output])) for j, c in rest.items() if j != output}
+        first = n + equations
+        follow[i] = Following(
+            {j - first: c for j, c in parts.items() if j >= first},
+            {j - n: c for j, c in parts.items() if j < first},
+        )
+    return tuple(read), follow
+
+
+def _plain(value: Fraction) -> Exact:
+    """A whole number as int."""
+    return value.numerator if value.denominator == 1 else value
+
 
 # The noise may grow by this share for what rounding adds.
 MOST_GROWTH = 1e-6
@@ -31,34 +95,30 @@ NOT_IN_STEPS = "release it at once (Mechanism.release), or design noise with des
 
 
 @dataclass(frozen=True, eq=False)
-class StepPlan:
-    """What is read at each step, and the noise.
+class StepPlan(Part):
+    """What is read at each step, and the noise."""
 
-    Attributes
-    ----------
-    read : tuple of int
-        The outputs that are read, in the order in which they are due.
-    follow : mapping of int to Following
-        How every other output follows.
-    whitening : array, shape (r, n)
-        ``C⁻¹ F`` of the outputs that are read: row j needs what is due with the first j of them.
-    root : array, shape (r, r)
-        C.
-    noise_factor : float
-        How much larger than unit the noise is, for all that rounding adds.
-    largest : float
-        Data beyond this is refused.
-    law : str
-        Law of the noise.
-    """
+    kind = "step plan"
 
+    # the outputs that are read, in the order in which they are due
     read: tuple[int, ...]
-    follow: Mapping[int, Following]
+    # ``C⁻¹ F`` of the outputs that are read: row j needs what is due with the first j of them;
+    # shape (r, n)
     whitening: FloatArray
+    # C; shape (r, r)
     root: FloatArray
+    # how much larger than unit the noise is, for all that rounding adds
     noise_factor: float
+    # data beyond this is refused
     largest: float
+    # law of the noise
     law: str
+    # how every other output follows: exact, and so not kept in a file
+    follow: Mapping[int, Following] = field(default_factory=dict)
+
+    def fields(self) -> dict[str, Any]:
+        """Return what rests on floating point, for a file."""
+        return {name: one for name, one in super().fields().items() if name != "follow"}
 
     @property
     def scale(self) -> int:
@@ -78,30 +138,6 @@ class StepPlan:
         row = self.root[place, : place + 1]
         total = sum((Fraction(float(c)) * w for c, w in zip(row, noisy)), Fraction(0))
         return total / (1 << GRID_BITS)
-
-    def to_record(self) -> dict[str, Any]:
-        """Return the part that rests on floating point, for a file."""
-        return {
-            "read": list(self.read),
-            "whitening": packed(self.whitening),
-            "root": packed(self.root),
-            "noise_factor": self.noise_factor.hex(),
-            "largest": self.largest.hex(),
-            "law": self.law,
-        }
-
-
-def restored(record: Mapping[str, Any], follow: Mapping[int, Following]) -> StepPlan:
-    """Return the plan of a record."""
-    return StepPlan(
-        tuple(int(i) for i in record["read"]),
-        follow,
-        unpacked(record["whitening"]),
-        unpacked(record["root"]),
-        float.fromhex(record["noise_factor"]),
-        float.fromhex(record["largest"]),
-        str(record["law"]),
-    )
 
 
 def step_plan(mechanism: MechanismRecord, order: Sequence[int], bound: float | None) -> StepPlan:
@@ -135,7 +171,7 @@ def step_plan(mechanism: MechanismRecord, order: Sequence[int], bound: float | N
             f"release in steps, or the bound is too large; {NOT_IN_STEPS}"
         )
     largest = _largest(root, whitening, query, factor)
-    return StepPlan(read, follow, whitening, root, factor, largest, law)
+    return StepPlan(read, whitening, root, factor, largest, law, follow)
 
 
 def _what_is_read(

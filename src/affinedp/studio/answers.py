@@ -20,9 +20,10 @@ from affinedp.mechanism import Mechanism, build
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.progress import Progress
 from affinedp.record import MechanismRecord
+from affinedp.show.report import allowed_guess
 from affinedp.studio.problem import Known, drawing_of, known_of, levels_of, reach_of
 from affinedp.studio.question import Question, Wish
-from affinedp.tables.never_worse import diagonal_noise
+from affinedp.tables.practice import diagonal_noise
 
 Plain = Literal["gaussian", "laplace"]
 LEVEL = 0.95
@@ -73,6 +74,7 @@ def _promised(question: Question, known: Known, mechanism: Mechanism) -> dict[st
         "basis": guarantee.basis,
         "warnings": [*known.warnings, *guarantee.warnings],
         "odds": odds(guarantee),
+        "certainty": certainty(guarantee, question.delta),
         "curve": pair_curve(mechanism),
         "error": error_of(mechanism),
     }
@@ -190,6 +192,19 @@ def odds(guarantee: Guarantee) -> float:
     0.6209
     """
     return 0.5 + 0.5 * min(1.0, float(guarantee.delta(0.0)))
+
+
+def certainty(guarantee: Guarantee, delta: float) -> float:
+    """Return how sure at most an attacker becomes who starts from a coin flip, as (ε, δ) says.
+
+    For δ = 0 that holds whatever comes out; otherwise it is a share of right guesses.
+
+    >>> import affinedp as adp
+    >>> round(certainty(adp.verify(adp.AffineManifold([[1, -1]]), 2.0, law="laplace"), 0.0), 4)
+    0.7311
+    """
+    epsilon = guarantee.epsilon(delta)
+    return allowed_guess(epsilon, delta) if math.isfinite(epsilon) else 1.0
 
 
 def forgetful_noise(known: Known, question: Question) -> Mechanism:

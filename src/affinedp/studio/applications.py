@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from typing import Any
 
@@ -11,22 +12,30 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.consensus.private import PrivateConsensus
 from affinedp.control.by_time import noise_by_time
-from affinedp.control.stationary.output_noise import design_output_noise
-from affinedp.control.trajectory.design import independent_output_noise
+from affinedp.control.output_noise import design_output_noise, independent_output_noise
 from affinedp.errors import AffineDPError
 from affinedp.laws.calibration import gaussian_epsilon
+from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
-from affinedp.studio.answers import odds
+from affinedp.show.report import allowed_guess
+from affinedp.studio.answers import certainty
 from affinedp.studio.question import Meeting, Plant
 
 MOST_POINTS = 400
 MOST_AGENTS = 500
 MOST_STATES = 40
+# What must stay hidden, as the page's menu says it.
+HIDDEN = {
+    "time-local": "the state at any one time",
+    "forward": "a jump of the state, at any time",
+    "initial": "the first state only",
+    "manifold": "any number (Definition 4)",
+}
 READOUTS = ("state", "message", "corrected")
 
 
 def control(plant: Plant) -> dict[str, Any]:
-    """Return what hides a trajectory: one draw for all steps, beside fresh noise at every step.
+    """Return what hides a trajectory, or jumps of the state, beside white noise at every step.
 
     >>> answer = control(Plant(A="1", C="1", mu="1"))
     >>> round(answer["fresh"]["error"] / answer["error"])
@@ -43,19 +52,19 @@ def control(plant: Plant) -> dict[str, Any]:
     with Progress("the noise of a trajectory") as bar, warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         bar.update(0.1, "designing one draw for all steps")
-        noise = design_output_noise((A, C), plant.horizon, neighbours=plant.neighbours, **asked)
+        noise = design_output_noise((A, C), plant.horizon, adjacency=plant.neighbours, **asked)
         bar.update(0.7, "comparing it with fresh noise")
-        fresh = independent_output_noise(
-            (A, C), plant.horizon, neighbours=plant.neighbours, **asked
-        )
-        once = independent_output_noise((A, C), 1, neighbours=plant.neighbours, **asked)
-    (fresh_scale, once_scale) = (float(noise_by_time(one, 1)[0, 0]) for one in (fresh, once))
+        fresh_scale = _fresh(noise, (A, C), plant, asked)
+        # of one measurement a jump is the first state
+        first: Any = "initial" if plant.neighbours == "forward" else plant.neighbours
+        once = independent_output_noise((A, C), 1, adjacency=first, **asked)
+    once_scale = float(noise_by_time(once, 1)[0, 0])
     # fresh noise that is right for one measurement, sent at every step
     larger = fresh_scale / once_scale
-    really = gaussian_epsilon(plant.delta, fresh.guarantee.sensitivity * larger)
+    really = gaussian_epsilon(plant.delta, once.guarantee.sensitivity * larger)
     times = np.unique(np.linspace(0, plant.horizon - 1, MOST_POINTS).astype(int))
     by_time = noise_by_time(noise)[times]
-    numbers = plant.horizon * noise.domain.outputs
+    numbers = plant.horizon * len(C)
     return {
         "claimed": plant.epsilon,
         "really": float(really),
@@ -64,19 +73,38 @@ def control(plant: Plant) -> dict[str, Any]:
         "neighbours": noise.guarantee.neighbours,
         "basis": noise.guarantee.basis,
         "warnings": list(noise.guarantee.warnings),
-        "cautions": list(dict.fromkeys(str(one.message) for one in told)),
-        "notes": list(noise.notes),
-        "odds": odds(noise.guarantee),
+        "cautions": list(dict.fromkeys(_as_in_menu(str(one.message)) for one in told)),
+        "notes": [_as_in_menu(note) for note in noise.notes],
+        "way": "coloured noise" if plant.neighbours == "forward" else "one draw for all steps",
+        "certainty": certainty(noise.guarantee, plant.delta),
+        "certainty_before": allowed_guess(float(really), plant.delta),
         "times": times.tolist(),
         "outputs": by_time.T.tolist(),
         "error": math.sqrt(noise.expected_squared_error / numbers),
-        "fresh": {
-            "sigma": fresh_scale,
-            "error": math.sqrt(fresh.expected_squared_error / numbers),
-        },
+        "fresh": {"sigma": fresh_scale, "error": fresh_scale},
         "single": once_scale,
         "script": _control_script(plant, reach),
     }
+
+
+def _fresh(noise: Mechanism, system: Any, plant: Plant, asked: dict[str, Any]) -> float:
+    """The standard deviation of white noise that keeps the same promise."""
+    if plant.neighbours != "forward":
+        fresh = independent_output_noise(system, plant.horizon, adjacency=plant.neighbours, **asked)
+        return float(noise_by_time(fresh, 1)[0, 0])
+    white = [one.error for one in noise.alternatives if one.reason == "white output noise"]
+    return math.sqrt(white[0] / len(system[1]))
+
+
+def _as_in_menu(text: str) -> str:
+    """Name what must stay hidden as the page does, where a message names it as Python does.
+
+    >>> _as_in_menu("use adjacency='forward' or 'initial'; else let mu decrease")
+    'use “a jump of the state, at any time” or “the first state only”; else let mu decrease'
+    """
+    named = "|".join(HIDDEN)
+    text = re.sub(rf"adjacency='({named})'", r"'\1'", text)
+    return re.sub(rf"'({named})'", lambda found: f"“{HIDDEN[found[1]]}”", text)
 
 
 def consensus(meeting: Meeting) -> dict[str, Any]:
@@ -108,6 +136,7 @@ def consensus(meeting: Meeting) -> dict[str, Any]:
             ]
             for readout in READOUTS
         }
+    delta = 0.0 if network.law == "laplace" else meeting.delta
     limits = {one: math.sqrt(float(network.limit(one)) / len(names)) for one in READOUTS}
     return {
         "agents": names,
@@ -115,12 +144,12 @@ def consensus(meeting: Meeting) -> dict[str, Any]:
         "places": _places(len(names), sources, targets),
         "law": network.law,
         "noise": float(network.sigma.max()) * (math.sqrt(2) if network.law == "laplace" else 1.0),
-        "kept": network.guarantee.epsilon(0.0 if network.law == "laplace" else meeting.delta),
-        "delta": 0.0 if network.law == "laplace" else meeting.delta,
+        "kept": network.guarantee.epsilon(delta),
+        "delta": delta,
         "neighbours": network.guarantee.neighbours,
         "basis": network.guarantee.basis,
         "warnings": list(network.guarantee.warnings),
-        "odds": odds(network.guarantee),
+        "certainty": certainty(network.guarantee, delta),
         "errors": errors,
         "limits": limits,
         "script": _consensus_script(meeting, names, sources, targets, weights),
@@ -205,7 +234,7 @@ def _control_script(plant: Plant, reach: Any) -> str:
         f"C = {matrix(plant.C, 'C').tolist()!r}",
         "noise = design_output_noise(",
         f"    (A, C), horizon={plant.horizon}, epsilon={plant.epsilon!r}, delta={plant.delta!r},",
-        f'    mu={reach!r}, neighbours="{plant.neighbours}",',
+        f'    mu={reach!r}, adjacency="{plant.neighbours}",',
         ")",
         f'print("kept epsilon", noise.guarantee.epsilon({plant.delta!r}))',
         'print("typical error", float((noise_by_time(noise) ** 2).mean() ** 0.5))',

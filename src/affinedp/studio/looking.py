@@ -8,48 +8,39 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from affinedp.discovery.costs import upward
 from affinedp.discovery.discover import discover
-from affinedp.discovery.equation import DiscoveredEquation
-from affinedp.discovery.found import Discovery
+from affinedp.discovery.found import DiscoveredEquation, Discovery
 from affinedp.domains.text import format_equation
 from affinedp.files.data import read_table
 from affinedp.progress import Progress
+from affinedp.studio.question import Look, Tied
 from affinedp.studio.uploads import Held
-from affinedp.tables.table_file import labelled, read_table_release
+from affinedp.tables.files import labelled, read_table_release
 
 MOST_FOUND = 60
 
 
-@dataclass(frozen=True)
-class Reading:
-    """A file to look for equations in."""
-
-    held: Held
-    known: tuple[str, ...]
-    epsilon: float
-    delta: float
-
-
-def discover_in(reading: Reading) -> dict[str, Any]:
+def discover_in(asked: tuple[Held, Look]) -> dict[str, Any]:
     """Return the equations that a file obeys, with what each would cost."""
+    held, look = asked
     with Progress("looking for equations") as bar:
         bar.update(0.1, "reading the file")
-        table = read_table(
-            Path(reading.held.name), long_numbers="text", content=reading.held.content
-        )
+        table = read_table(Path(held.name), long_numbers="text", content=held.content)
         bar.update(0.3, "looking for equations")
-        found = discover(table, given=reading.known, epsilon=reading.epsilon, delta=reading.delta)
+        found = discover(table, given=look.known, epsilon=look.epsilon, delta=look.delta)
     within = [one for one in found.equations if one.scope == "row" and len(one.columns) > 1]
     between = [one for one in found.equations if one.scope != "row"]
     return {
-        "equations": [one | {"text": _without_total(found)} for one, found in _shown(within)],
-        "between": [one for one, _ in _shown(between)],
-        "table": description(found, reading.epsilon, reading.delta),
+        "equations": [
+            _shown(one) | {"text": _without_total(one), "total": _total(one)}
+            for one in within[:MOST_FOUND]
+        ],
+        "between": [_shown(one) for one in between[:MOST_FOUND]],
+        "table": description(found, look.epsilon, look.delta),
         "doubtful": [one.text for one in found.doubtful[:8]],
         "together": found.cost_of_all,
         "numbers": list(found.columns),
@@ -68,24 +59,21 @@ def _without_total(one: DiscoveredEquation) -> str:
     return format_equation(values, one.offset, list(one.coefficients))
 
 
-def _shown(
-    equations: Iterable[DiscoveredEquation],
-) -> list[tuple[dict[str, Any], DiscoveredEquation]]:
-    return [
-        (
-            {
-                "text": one.text,
-                "pattern": one.pattern,
-                "kind": one.kind,
-                "holds": one.holds,
-                "cost": one.cost,
-                "cost_text": "" if one.cost is None else upward(one.cost),
-                "note": one.cost_note,
-            },
-            one,
-        )
-        for one in list(equations)[:MOST_FOUND]
-    ]
+def _total(one: DiscoveredEquation) -> str:
+    """The equation as a total of its parts, for whoever says that people are counted in those."""
+    return one.text if one.pattern == "total" else ""
+
+
+def _shown(one: DiscoveredEquation) -> dict[str, Any]:
+    return {
+        "text": one.text,
+        "pattern": one.pattern,
+        "kind": one.kind,
+        "holds": one.holds,
+        "cost": one.cost,
+        "cost_text": "" if one.cost is None else upward(one.cost),
+        "note": one.cost_note,
+    }
 
 
 LEVEL = 0.95
@@ -95,14 +83,6 @@ HOW = (
     '# row_totals = { "all" = ["north", "south"] }  # by the labels of rows in the index',
     '# changes = { "growth" = "people" }  # a column that is the change since the row above',
 )
-
-
-@dataclass(frozen=True)
-class Described:
-    """A file and the description of its table."""
-
-    held: Held
-    text: str
 
 
 def description(found: Discovery, epsilon: float, delta: float) -> str:
@@ -128,14 +108,15 @@ def description(found: Discovery, epsilon: float, delta: float) -> str:
     return "\n".join(lines) + "\n"
 
 
-def table(described: Described) -> dict[str, Any]:
+def table(asked: tuple[Held, Tied]) -> dict[str, Any]:
     """Return how accurate every level of a table would be; no private number is used."""
+    held, tied = asked
     with Progress("the table") as bar:
         bar.update(0.1, "reading the file")
-        read = read_table_release(Path("table.toml"), described.text)
-        frame = read_table(Path(described.held.name), content=described.held.content)
+        read = read_table_release(Path("table.toml"), tied.text)
+        frame = read_table(Path(held.name), content=held.content)
         bar.update(0.3, "designing noise for the whole table")
-        design = read.release.design(labelled(frame, read.index, described.held.name))
+        design = read.release.design(labelled(frame, read.index, held.name))
         levels = design.levels(LEVEL)
         return {
             "promise": str(design.guarantee),

@@ -18,12 +18,12 @@ from affinedp.errors import (
     InconsistentEquationsError,
     MissingExtraError,
 )
-from affinedp.files.visible import check_names
+from affinedp.files.values import check_names
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.studio.question import LONGEST_NAME, MOST_ENTRIES, Question
-from affinedp.tables.description import TableDescription
+from affinedp.tables.describe import TableDescription
 from affinedp.tables.layout import layout_of
 from affinedp.tables.neighbours import neighbours_of
 from affinedp.tables.refusals import TableError
@@ -115,7 +115,7 @@ def known_of(question: Question) -> Known:
         **_said(texts),
         columns=manifold.names,
         epsilon=1.0,
-        neighbours=question.hidden,
+        adjacency=question.hidden,
         at_most=question.counted if question.hidden == "person" else None,
         mu=_mu_by_name(question, manifold),
     )
@@ -123,7 +123,7 @@ def known_of(question: Question) -> Known:
     try:
         found = neighbours_of(description, layout, manifold)
     except TableError as error:
-        if "neighbours=" not in str(error):
+        if "adjacency=" not in str(error):
             raise
         raise AffineDPError(
             "these equations are no plain totals of counts, so they do not say in which numbers "

@@ -61,7 +61,7 @@ class Plant(Strict):
     C: Annotated[str, StringConstraints(max_length=20_000)] = "1 0"
     horizon: Annotated[int, Field(ge=1, le=2_000)] = 100
     mu: Annotated[str, StringConstraints(max_length=2_000)] = "1 0.1"
-    neighbours: Literal["time-local", "manifold", "initial"] = "time-local"
+    neighbours: Literal["time-local", "forward", "initial", "manifold"] = "time-local"
     epsilon: Epsilon = 1.0
     delta: Delta = 0.01
 

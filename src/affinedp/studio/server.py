@@ -22,7 +22,6 @@ from affinedp import __version__
 from affinedp.errors import AffineDPError
 from affinedp.studio.guard import Guard
 from affinedp.studio.jobs import Busy, Job, Jobs
-from affinedp.studio.looking import Described, Reading
 from affinedp.studio.publishing import Offer
 from affinedp.studio.question import Look, Meeting, Plant, Publication, Question, Tied, Wish
 from affinedp.studio.uploads import MOST_BYTES, Shelf, checked_kind
@@ -109,11 +108,6 @@ class Releases:
             self._offers[offer.ticket] = offer
 
 
-def key_of(question: BaseModel) -> str:
-    """Return a question as text, the same for the same question."""
-    return question.model_dump_json()
-
-
 def _refusals(app: FastAPI) -> None:
     @app.exception_handler(RequestValidationError)
     @app.exception_handler(ValidationError)
@@ -153,19 +147,18 @@ def _pages(app: FastAPI) -> None:
 def _questions(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
     @app.post("/api/discover")
     def discover(look: Look, number: JobNumber) -> Response:
-        reading = Reading(shelf.get(look.file), look.known, look.epsilon, look.delta)
-        return _told(jobs.start(number, "discover", reading))
+        return _told(jobs.start(number, "discover", (shelf.get(look.file), look)))
 
     @app.post("/api/table")
     def table(tied: Tied, number: JobNumber) -> Response:
-        return _told(jobs.start(number, "table", Described(shelf.get(tied.file), tied.text)))
+        return _told(jobs.start(number, "table", (shelf.get(tied.file), tied)))
 
     @app.post("/api/{task}")
     def ask(task: str, number: JobNumber, asked: Annotated[Any, Body()]) -> Response:
         if task not in ASKED:
             raise HTTPException(404)
         question = ASKED[task].model_validate(asked)
-        return _told(jobs.start(number, task, question, key_of(question)))
+        return _told(jobs.start(number, task, question, question.model_dump_json()))
 
     @app.get("/api/jobs/{number}")
     def follow(number: str) -> Response:

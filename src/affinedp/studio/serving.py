@@ -18,7 +18,7 @@ from affinedp.errors import AffineDPError
 from affinedp.studio.guard import Impatient
 from affinedp.studio.jobs import Jobs, leave_no_dump
 from affinedp.studio.question import Question
-from affinedp.studio.server import create_app, key_of
+from affinedp.studio.server import create_app
 
 ADDRESS = "127.0.0.1"
 USUAL_PORT = 8642
@@ -82,7 +82,7 @@ def warm(jobs: Jobs) -> None:
     """Load what computations need, and answer what the page asks first."""
     first = Question()
     started = [
-        jobs.start(f"warm-{task}", task, first, key_of(first))
+        jobs.start(f"warm-{task}", task, first, first.model_dump_json())
         for task in ("check", "leak", "design")
     ]
     for job, patience in zip(started, (None, None, PATIENCE)):

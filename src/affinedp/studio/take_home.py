@@ -24,7 +24,7 @@ from affinedp.studio.answers import forgetful_noise
 from affinedp.studio.problem import MOST_DIRECTIONS, Known
 from affinedp.studio.question import Question
 
-COVERED = "An equation that the public knows and that is missing above is not covered."
+COVERED = "An equation that the public knows and that is missing below is not covered."
 
 
 def files(question: Question, known: Known, mechanism: Mechanism) -> dict[str, str]:
@@ -42,17 +42,21 @@ def files(question: Question, known: Known, mechanism: Mechanism) -> dict[str, s
 
 
 def script(question: Question, known: Known) -> str:
-    """Return a Python script that designs the noise again, tells its numbers and saves it."""
+    """Return a script that designs the noise again, tells its numbers, and publishes a file."""
     forgetful = forgetful_noise(known, question)
     scales = np.asarray(forgetful.dense.root).diagonal().tolist()
     public = ', public_entries="allow"' if known.manifold.public_entries else ""
     lines = [
         '"""Publish numbers that obey equations which everyone knows, with the least noise.',
         "",
-        "Made by affinedp studio; it does what the page showed.",
+        "Made by affinedp studio; it does what the page showed.  To publish a file of data:",
+        "python publish.py data.csv",
         '"""',
         "",
+        "import sys",
+        "",
         "import numpy as np",
+        "import pandas as pd",
         "",
         "import affinedp as adp",
         "",
@@ -90,10 +94,16 @@ def script(question: Question, known: Known) -> str:
         "",
         'm.save("mechanism.json")',
         "",
-        "# Publishing spends privacy that cannot be earned back, so a ledger keeps count:",
-        f'# with adp.Ledger("budget.db", epsilon={question.epsilon!r}, delta={question.delta!r},'
-        ' protects="one person") as ledger:',
-        f"#     y = m.release(x, ledger=ledger)    # x: {known.manifold.n} numbers, by name",
+        "# Publishing spends privacy that cannot be earned back, so a ledger keeps count.",
+        "# Where the rows of the file are about different people, add --different-people.",
+        "if len(sys.argv) > 1:",
+        '    table = pd.read_csv(sys.argv[1], float_precision="round_trip")[names]',
+        '    rows = "different" if "--different-people" in sys.argv else "same"',
+        f'    with adp.Ledger("budget.db", epsilon={question.epsilon!r}, delta={question.delta!r}, '
+        'protects="one person") as ledger:',
+        "        published = m.release(table, ledger=ledger, rows=rows)",
+        '    published.to_csv("published.csv", index=False)',
+        '    print("published.csv holds the published numbers; budget.db what they cost")',
     ]
     return "\n".join(lines) + "\n"
 
@@ -122,10 +132,8 @@ def _neighbours_in_python(adjacency: Adjacency) -> Iterator[str]:
     if isinstance(adjacency, CircuitAdjacency):
         yield f"adjacency = adp.CircuitAdjacency(M, mu={_mu(adjacency.mu)})"
     elif isinstance(adjacency, FreeSetAdjacency):
-        names = adjacency.manifold.names
-        sets = [[names[entry] for entry in chosen] for chosen in adjacency.free_sets]
-        unit = f", unit={adjacency.unit!r}"
-        yield f"adjacency = adp.FreeSetAdjacency(M, {sets!r}, mu={_mu(adjacency.mu)}{unit})"
+        more = f"mu={_mu(adjacency.mu)}, unit={adjacency.unit!r}"
+        yield f"adjacency = adp.FreeSetAdjacency(M, {_sets(adjacency)!r}, {more})"
     elif isinstance(adjacency, DirectionAdjacency):
         names = adjacency.manifold.names
         yield "moves = ["
@@ -140,18 +148,20 @@ def _neighbours_in_python(adjacency: Adjacency) -> Iterator[str]:
 
 
 def _neighbours_in_toml(adjacency: Adjacency) -> Iterator[str]:
-    if isinstance(adjacency, CircuitAdjacency):
+    if isinstance(adjacency, CircuitAdjacency | FreeSetAdjacency):
         yield f"mu = {_mu(adjacency.mu)}"
-    elif isinstance(adjacency, FreeSetAdjacency):
-        names = adjacency.manifold.names
-        sets = [[names[entry] for entry in chosen] for chosen in adjacency.free_sets]
-        yield f"mu = {_mu(adjacency.mu)}"
-        yield f"free_sets = {json.dumps(sets, ensure_ascii=False)}"
-    else:
+    if isinstance(adjacency, FreeSetAdjacency):
+        yield f"free_sets = {json.dumps(_sets(adjacency), ensure_ascii=False)}"
+    elif not isinstance(adjacency, CircuitAdjacency):
         yield "directions = ["
         for move in adjacency.directions(MOST_DIRECTIONS).T:
             yield f"    {[float(value) for value in move]!r},"
         yield "]"
+
+
+def _sets(adjacency: FreeSetAdjacency) -> list[list[str]]:
+    names = adjacency.manifold.names
+    return [[names[entry] for entry in chosen] for chosen in adjacency.free_sets]
 
 
 def _mu(mu: Any) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.files.data import check_unpacked
-from affinedp.files.visible import check_names
+from affinedp.files.values import check_names
 
 MOST_BYTES = 50_000_000
 MOST_HELD = 4

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from typing import Any, Literal
 
 from affinedp.errors import AffineDPError
-from affinedp.tables.description import choice
+from affinedp.tables.describe import choice
+from affinedp.tables.files import table_toml
 from affinedp.tables.frames import TOTAL_WORDS, given_table
 from affinedp.tables.refusals import TableError, label_words, listed
-from affinedp.tables.row_groups import has_no_label
-from affinedp.tables.table_file import table_toml
-from affinedp.tables.table_release import TableRelease
+from affinedp.tables.relations import has_no_label
+from affinedp.tables.release import TableRelease
 
 
 def from_crosstab(
@@ -21,11 +21,11 @@ def from_crosstab(
     delta: float = 0.0,
     margins: str = "private",
     labels: Literal["public"] | None = None,
-    ask: Callable[[str], str] | None = input,
+    ask: Callable[[str], str] | None = None,
     say: Callable[[str], object] = print,
     **others: Any,
 ) -> TableRelease:
-    """Guess how a table adds up, show the guess as a table file, and ask whether it is right.
+    """Guess how a table adds up from its labels, and show the guess as a table file.
 
     Only labels are looked at.  A row or column called "All", "Total", … is the sum of the
     others; levels of the index whose lower labels are empty are a hierarchy; without
@@ -44,10 +44,10 @@ def from_crosstab(
     margins : {"private", "public"}
         Whether totals get noise too, or are published as they are.
     labels : "public", optional
-        Says that the labels of rows and columns would be the same for other people; without it
-        this is asked.
+        Says that the labels of rows and columns would be the same for other people: needed,
+        unless somebody is asked.
     ask : callable or None
-        Gets a question and returns the answer; None takes the guess.
+        Gets a question and returns the answer, as ``input`` does; by default the guess is taken.
     say : callable
         Gets the description.
     **others
@@ -76,7 +76,8 @@ def from_crosstab(
     if labels is None and ask is None:
         raise TableError(
             "the labels of rows and columns are published as they are: if they are the categories "
-            "that were declared, and not those that occur in the data, say labels='public'"
+            "that were declared, and not those that occur in the data, say labels='public' "
+            "(ask=input asks whether they are)"
         )
     found = {**_guess(table, margins == "public"), **others}
     release = TableRelease(epsilon=epsilon, delta=delta, **found)
@@ -94,13 +95,18 @@ def from_crosstab(
 
 def _guess(table: Any, public: bool) -> dict[str, Any]:
     levels = _levels(table)
-    frame = given_table(TableRelease(epsilon=1.0, equations=[]), table).frame
+    frame = given_table(table).frame
     columns = list(frame.columns)
     if levels:
         found: dict[str, Any] = {"hierarchy": levels}
     else:
         found = {}
-        rows = [_row_words(label) for label in frame.index]
+        rows = [label_words(label) for label in frame.index]
+        if any(map(has_no_label, frame.index)):
+            raise TableError(
+                "a row has no label: is it the total of the others? Call it 'All', or describe the "
+                "table with TableRelease"
+            )
         total = _total(rows, "rows")
         if total is not None:
             # labels as they are, so that a table with numbers for labels is found again
@@ -120,13 +126,6 @@ def _guess(table: Any, public: bool) -> dict[str, Any]:
         # nothing adds up: one person is in one cell of one row
         found = {"equations": [], "columns": columns, "at_most": 1, "rows": "separate"}
     return found
-
-
-def _row_words(label: Any) -> str:
-    """A label in words; one of several levels without those that are empty."""
-    if isinstance(label, tuple):
-        return " / ".join(label_words(one) for one in label if not has_no_label(one))
-    return label_words(label)
 
 
 def _levels(table: Any) -> list[str]:

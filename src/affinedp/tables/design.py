@@ -1,4 +1,8 @@
-"""From a description to the least noise for tables of one shape."""
+"""From a description to the least noise for tables of one shape.
+
+A large table that is one tree of totals, and one whose numbers are to be at least 0, is designed in
+time that grows with its size, by :mod:`affinedp.designs.tree`: it counts people, in whole numbers.
+"""
 
 from __future__ import annotations
 
@@ -7,47 +11,39 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from affinedp.arrays import FloatArray, IntArray
-from affinedp.designs.tree import tree_noise_for_targets
+import numpy as np
+
+from affinedp.arrays import FloatArray, IntArray, within_range
+from affinedp.designs.tree import tree_noise, tree_noise_for_targets
 from affinedp.designs.tree_bound import PoorDesignError
+from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import GaussianCurve
-from affinedp.privacy.asked import Asked
-from affinedp.privacy.guarantee import Guarantee
-from affinedp.tables.description import TableDescription
-from affinedp.tables.designed_noise import DesignedNoise
+from affinedp.neighbours.people import People
+from affinedp.privacy.guarantee import Asked, Guarantee
+from affinedp.tables.describe import TableDescription
 from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.least_noise import table_noise
-from affinedp.tables.multiples import multiples_of
 from affinedp.tables.neighbours import manifold_of, neighbours_of
-from affinedp.tables.never_worse import Compared
-from affinedp.tables.promise import table_guarantee
+from affinedp.tables.noise import DesignedNoise, table_guarantee
+from affinedp.tables.people import is_tree, sum_of
 from affinedp.tables.refusals import TableError, closest
-from affinedp.tables.tree_tables import (
-    amount,
-    design_tree_table,
-    parents_of,
-    people_of,
-    tree_parents,
-)
+from affinedp.tables.whole_numbers import multiples_of
 
+# Numbers up to which a hierarchy is designed move by move, for any numbers.
+FEW = 150
+# Where a person counts for more than 1, numbers may be decimals; beyond this size they are whole.
+MANY = 1000
 # Numbers up to which noise for a deep chain of totals is designed with matrices.
 MOST_DENSE = 700
 
 
+@within_range
 def design_table(description: TableDescription, table: Any) -> DesignedNoise:
-    """Design the noise for a table; see :meth:`TableRelease.design`.
-
-    Parameters
-    ----------
-    description : TableDescription
-        What was said about the table.
-    table : DataFrame
-        Its names, labels and size are used.
-    """
+    """Design the noise for a table; see :meth:`TableRelease.design`."""
     layout = layout_of(description, table)
     weights = layout.weights(description.weights, description.mu)
-    parent = tree_parents(description, layout)
+    parent = parents_of(layout) if _goes_as_tree(description, layout) else None
     if parent is not None:
         try:
             return _tree_design(description, layout, parent, weights)
@@ -55,39 +51,27 @@ def design_table(description: TableDescription, table: Any) -> DesignedNoise:
             # a deep chain: noise on sums along it is designed as a whole where it is small enough
             if len(layout.private) > MOST_DENSE:
                 raise _too_deep(error, len(layout.private)) from None
-    manifold = manifold_of(layout)
-    who = neighbours_of(description, layout, manifold)
+    who = neighbours_of(description, layout, manifold_of(layout))
     releases = len(table) if description.row_mode == "composed" else 1
     planned = releases * description.releases
-    least = table_noise(description, layout, who.adjacency, weights, planned)
-    mechanism = least.mechanism
-    multiples = None
-    if description.round_to is not None:
-        multiples = multiples_of(description.round_to, layout)
+    mechanism, compared = table_noise(description, layout, who.adjacency, weights, planned)
+    step = description.round_to
+    multiples = None if step is None else multiples_of(step, layout)
     guarantee = table_guarantee(description, layout, mechanism, releases, who)
-    guarantee = _kept(guarantee, description)
     found = DesignedNoise(
-        description, layout, mechanism, guarantee, releases, multiples, who.words, least.compared
-    )
+        description, layout, mechanism, _kept(guarantee, description), releases, multiples,
+        who.words, compared,
+    )  # fmt: skip
     if multiples is not None:
         multiples.refuse_too_much_noise(found.deviations, layout)
     return found
 
 
+@within_range
 def design_for_targets(
     description: TableDescription, table: Any, targets: Mapping[Any, float]
 ) -> DesignedNoise:
-    """Design with the least budget; see :meth:`TableRelease.design_for`.
-
-    Parameters
-    ----------
-    description : TableDescription
-        What was said about the table; its ε is not used.
-    table : DataFrame
-        Its names, labels and size are used.
-    targets : mapping
-        Root mean square noise by level.
-    """
+    """Design with the least budget; see :meth:`TableRelease.design_for`."""
     layout = layout_of(description, table)
     parent = parents_of(layout)
     if parent is None or layout.row_names is None or amount(description) is None:
@@ -102,14 +86,81 @@ def design_for_targets(
         if name not in names and not isinstance(name, int):
             raise TableError(f"there is no level {name!r}{closest(str(name), names)}")
         asked[names.index(name) if name in names else name] = value
-    people = people_of(description, layout, parent)
+    people = _people_of(description, layout, parent)
     mechanism = tree_noise_for_targets(people, targets=asked, delta=description.delta)
     # the budget of all releases: squares of sensitivities add up
     together = mechanism.guarantee.sensitivity * math.sqrt(description.releases) * (1 + 2e-15)
     epsilon = GaussianCurve(together).epsilon(description.delta)
     met = replace(description, epsilon=epsilon, law="gaussian")
     guarantee = _kept(mechanism.guarantee, met)
-    return DesignedNoise(met, layout, mechanism, guarantee, 1, None, guarantee.neighbours, ())
+    return DesignedNoise(met, layout, mechanism, guarantee, move=guarantee.neighbours)
+
+
+def _goes_as_tree(description: TableDescription, layout: Layout) -> bool:
+    """Whether a table goes the way of trees if it is one; only public things decide."""
+    size = amount(description)
+    if layout.row_names is None or description.adjacency == "swaps" or description.cells:
+        return False
+    if size is None or not description.epsilon or description.round_to not in (None, 1):
+        return False
+    if size != 1 and len(layout.private) <= MANY:
+        return False  # numbers may be decimals
+    return len(layout.private) > FEW or description.nonnegative
+
+
+def amount(description: TableDescription) -> int | None:
+    """Return what a person counts for at most, if that is one whole number.
+
+    A person who brings or moves up to μ is like μ people who do the same.
+    """
+    if isinstance(description.mu, Mapping):
+        return None
+    size = float(description.mu)
+    return int(size) if size >= 1 and size == int(size) else None
+
+
+def parents_of(layout: Layout) -> IntArray | None:
+    """Return the parent of every number, −1 at the top; None if it is not one tree of totals."""
+    sums = []
+    private = frozenset(layout.private.tolist())
+    for place, relation in enumerate(layout.relations):
+        one = sum_of(relation, place, private)
+        if one is None or one[0] < 0 or relation.offset:
+            return None
+        sums.append(one)
+    if layout.sums or not is_tree(sums):
+        return None
+    parent = np.full(layout.cells, -1, dtype=np.int64)
+    for total, parts in sums:
+        parent[list(parts)] = total
+    return parent if int((parent < 0).sum()) == 1 else None
+
+
+def _people_of(description: TableDescription, layout: Layout, parent: IntArray) -> People:
+    """The people whom a promise about a tree of totals is about."""
+    move: Any = description.adjacency
+    public = ~layout.is_private
+    names = tuple(layout.name(entry) for entry in range(len(parent)))
+    tree = Totals.of(parent, public if public.any() else None, move, names)
+    return People(tree, move, description.household, description.at_most, amount(description) or 1)
+
+
+def _tree_design(
+    description: TableDescription, layout: Layout, parent: IntArray, weights: FloatArray | None
+) -> DesignedNoise:
+    """The design of a table that is one tree of totals."""
+    cost = np.zeros(len(parent))
+    cost[layout.private] = 1.0 if weights is None else weights
+    mechanism = tree_noise(
+        _people_of(description, layout, parent), epsilon=description.epsilon,
+        delta=description.delta, weights=cost, law=description.law or "auto",
+        releases=description.releases,
+    )  # fmt: skip
+    guarantee = _kept(mechanism.guarantee, description)
+    return DesignedNoise(
+        description, layout, mechanism, guarantee,
+        move=guarantee.neighbours, compared=mechanism.alternatives,
+    )  # fmt: skip
 
 
 def _too_deep(error: PoorDesignError, numbers: int) -> TableError:
@@ -119,17 +170,6 @@ def _too_deep(error: PoorDesignError, numbers: int) -> TableError:
         f"up to {MOST_DENSE} numbers only. Leave out some of the totals (they are sums of those "
         "that are published), or publish the table in parts with TableRelease.together"
     )
-
-
-def _tree_design(
-    description: TableDescription, layout: Layout, parent: IntArray, weights: FloatArray | None
-) -> DesignedNoise:
-    """The design of a table that is one tree of totals, in linear time."""
-    mechanism = design_tree_table(description, layout, parent, weights)
-    compared = tuple(Compared(o.reason, o.law, o.error) for o in mechanism.alternatives)
-    guarantee = _kept(mechanism.guarantee, description)
-    words = guarantee.neighbours
-    return DesignedNoise(description, layout, mechanism, guarantee, 1, None, words, compared)
 
 
 def _kept(guarantee: Guarantee, description: TableDescription) -> Guarantee:

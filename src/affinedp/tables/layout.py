@@ -18,26 +18,24 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.exact.numbers import meaning
-from affinedp.tables.columns import Roles, roles_of
-from affinedp.tables.description import TableDescription
+from affinedp.tables.describe import TableDescription
+from affinedp.tables.frames import Roles, roles_of
 from affinedp.tables.refusals import TableError, label_words, listed, row_words
 from affinedp.tables.relations import (
     Relation,
+    RowGroup,
     changes,
     column_relations,
     depths,
     group_relation,
-    public_sum,
-    shifted,
-)
-from affinedp.tables.row_groups import (
-    RowGroup,
     has_no_label,
     level_groups,
     margin_groups,
     named_groups,
     parent_groups,
+    public_sum,
     row_places,
+    shifted,
 )
 
 MOST_ENTRIES = 20_000
@@ -47,25 +45,7 @@ MOST_IN_A_TREE = 2_000_000
 
 @dataclass(frozen=True, eq=False)
 class Layout:
-    """Entries and equations of the tables of one shape.
-
-    Attributes
-    ----------
-    roles : Roles
-        What the columns are.
-    columns : tuple of str
-        The columns of numbers, in the table's order.
-    row_names : tuple of str or None
-        In words, if the table is one data set; None if each row is one.
-    is_private : array of bool
-        One per entry.
-    relations : tuple of Relation
-        Over all entries.
-    sums : tuple of tuples of int
-        Public sums that no cell holds; each is a further entry, with the sum as its value.
-    levels : tuple
-        One per entry; entries with the same level play the same part in the equations.
-    """
+    """Entries and equations of the tables of one shape."""
 
     roles: Roles
     columns: tuple[str, ...]
@@ -123,39 +103,17 @@ class Layout:
         return np.array([float(relation.offset) for relation in self.relations])
 
     def points(self, values: FloatArray) -> FloatArray:
-        """Return one row per data set from the table's numbers.
-
-        Parameters
-        ----------
-        values : array, shape (rows, columns)
-            The columns of numbers.
-        """
+        """Return one row per data set from the table's numbers."""
         points = self.cell_points(values)
         extra = [decimal_sums(points[:, list(parts)]) for parts in self.sums]
         return np.column_stack([points, *extra]) if extra else points
 
     def cell_points(self, values: FloatArray) -> FloatArray:
-        """Return the entries that are cells, one row per data set.
-
-        Parameters
-        ----------
-        values : array, shape (rows, columns)
-            The columns of numbers.
-        """
+        """Return the entries that are cells, one row per data set."""
         return values if self.row_names is None else values.reshape(1, -1)
 
     def by_column(self, values: Mapping[str, float], default: float, what: str) -> FloatArray:
-        """Return one number per private entry from numbers by column.
-
-        Parameters
-        ----------
-        values : mapping
-            By private column.
-        default : float
-            For columns that are not named; NaN to refuse them.
-        what : str
-            What the numbers are, for messages.
-        """
+        """Return one number per private entry from numbers by column."""
         for name in values:
             if name not in self.roles.private:
                 raise TableError(f"{what} names {name!r}, which is no private column", "", name)
@@ -166,29 +124,14 @@ class Layout:
         return np.array([float(each[entry % len(each)]) for entry in self.private])
 
     def units(self, mu: Any) -> FloatArray | None:
-        """Return the μ of every private entry, or None where it is the same for all.
-
-        Parameters
-        ----------
-        mu : float or mapping
-            One number, or numbers by column.
-        """
+        """Return the μ of every private entry, or None where it is the same for all."""
         if not isinstance(mu, Mapping):
             return None
         own = self.by_column(mu, math.nan, "mu")
         return own if np.any(own != own[0]) else None
 
     def weights(self, given: Any, mu: Any = 1.0) -> FloatArray | None:
-        """Return what squared error costs, one number per private entry.
-
-        Parameters
-        ----------
-        given : mapping, "levels" or None
-            By column, by row label, or the same for every level as a whole.  If nothing is said,
-            each number counts in units of its μ: people and incomes have no sum.
-        mu : float or mapping
-            How far one person moves a number, for all or by column.
-        """
+        """Return what squared error costs, one number per private entry."""
         if given is None:
             own = self.units(mu)
             return None if own is None else 1 / np.where(own > 0, own, own.max()) ** 2
@@ -214,16 +157,6 @@ def decimal_sums(values: FloatArray) -> FloatArray:
 
     A sum of doubles rounds on the way, and how it rounds depends on every one of them; the sum of
     the decimals depends on nothing else than itself.
-
-    Parameters
-    ----------
-    values : array, shape (rows, numbers)
-        Finite numbers.
-
-    Examples
-    --------
-    >>> decimal_sums(np.array([[0.1, 0.2, 0.3], [0.3, 0.2, 0.1]]))
-    array([0.6, 0.6])
     """
     sums = []
     for row in values.tolist():
@@ -235,15 +168,7 @@ def decimal_sums(values: FloatArray) -> FloatArray:
 
 
 def layout_of(description: TableDescription, table: Any) -> Layout:
-    """Return the entries and equations of a table; its private numbers are not looked at.
-
-    Parameters
-    ----------
-    description : TableDescription
-        What was said about the table.
-    table : DataFrame
-        Its names and labels are used.
-    """
+    """Return the entries and equations of a table; its private numbers are not looked at."""
     roles = roles_of(description, table)
     columns = tuple(name for name in table.columns if name in roles.numbers)
     in_row = tuple(column_relations(description, columns))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,25 +15,25 @@ from affinedp.designs.laplace import design_laplace
 from affinedp.designs.problem import Problem, checked_problem
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import TooManyCircuitsError
-from affinedp.laws.named import LawName
+from affinedp.laws.base import LawName
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.exact_moves import moves_are_whole
 from affinedp.neighbours.joint import JointAdjacency
+from affinedp.neighbours.whole import moves_are_whole
+from affinedp.privacy.design import Alternative
 from affinedp.privacy.verification import resolve_query
-from affinedp.tables.description import TableDescription
+from affinedp.tables.describe import TableDescription
 from affinedp.tables.layout import Layout
-from affinedp.tables.level_weights import symmetric_noise
-from affinedp.tables.never_worse import (
+from affinedp.tables.practice import (
     DESIGNED,
     INDEPENDENT,
     LEVELS,
-    Compared,
     baseline_mechanisms,
     geometric_cells,
     independent_error,
     shared_out,
+    symmetric_noise,
 )
 from affinedp.tables.refusals import TableError
 
@@ -50,46 +49,17 @@ MOST_LEVELS = 4e5
 BEST = "the best of what was compared: "
 
 
-@dataclass(frozen=True)
-class LeastNoise:
-    """The noise that was chosen, and what it was compared with.
-
-    Attributes
-    ----------
-    mechanism : Mechanism
-        For one data set; all releases keep the promise together.
-    compared : tuple of Compared
-        Everything that was tried, and standard practice, for one data set.
-    """
-
-    mechanism: Mechanism
-    compared: tuple[Compared, ...]
-
-
 def table_noise(
     description: TableDescription,
     layout: Layout,
     adjacency: Adjacency,
     weights: FloatArray | None,
     releases: int,
-) -> LeastNoise:
-    """Return noise of small expected squared error that keeps the promise.
+) -> tuple[Mechanism, tuple[Alternative, ...]]:
+    """Return noise of small expected squared error that keeps the promise, and all compared.
 
     Standard practice is put beside the designs, and :func:`affinedp.designs.choose.least_noise`
     compares.
-
-    Parameters
-    ----------
-    description : TableDescription
-        Law, ε and δ.
-    layout : Layout
-        The levels of the entries.
-    adjacency : Adjacency
-        Whom the promise is about.
-    weights : array or None
-        What squared error costs, one per private entry.
-    releases : int
-        How many data sets one promise is about.
     """
     manifold = adjacency.manifold
     whole = counts_are_whole(description, adjacency)
@@ -99,7 +69,7 @@ def table_noise(
     )  # fmt: skip
     count = _count(adjacency) * manifold.dim
     practice: list[tuple[str, Mechanism]] = []
-    compared: list[Compared] = []
+    compared: list[Alternative] = []
     laws = []
     for law in description.laws:
         limit = problem.sensitivity if law == "gaussian" else problem.pure_epsilon
@@ -110,7 +80,7 @@ def table_noise(
             if alike and not isinstance(adjacency, JointAdjacency):
                 practice.append((LEVELS, symmetric_noise(adjacency, law, limit, levels, weights)))
             error = independent_error(adjacency, law, limit, weights)
-            compared.append(Compared(INDEPENDENT, law, error))
+            compared.append(Alternative(law, error, True, INDEPENDENT))
         if law == "laplace" and description.law is None:
             if whole and count <= MOST_COMPARED:
                 practice += geometric_cells(adjacency, limit, _cells(layout), weights)
@@ -119,6 +89,8 @@ def table_noise(
             small = count <= MOST_WHOLE if whole else few and manifold.dim <= MOST_DIMENSIONS
             if small and not isinstance(adjacency, JointAdjacency):
                 laws.append("knorm")
+            if few and not whole and not isinstance(adjacency, JointAdjacency):
+                laws.append("productnorm")
             if few and _one_at_a_time(description, adjacency) and count <= MOST_WHOLE:
                 laws.append("staircase")
         # a Laplace design is worth its time only where that law is the better one
@@ -132,11 +104,10 @@ def table_noise(
         found = least_noise(problem, laws, practice=practice, effort="quick")
     except TooManyCircuitsError:
         raise _too_many(layout, manifold, description.laws[0]) from None
-    own = Compared(_name(found), found.law, problem.error(found))
-    others = [
-        Compared(a.reason or DESIGNED, a.law, a.error) for a in found.alternatives if a.designed
-    ]
-    return LeastNoise(found, (own, *others, *compared))
+    told = [note.removeprefix(BEST) for note in found.notes if note.startswith(BEST)]
+    own = Alternative(found.law, problem.error(found), True, told[0] if told else "")
+    others = (other for other in found.alternatives if other.designed)
+    return found, (own, *others, *compared)
 
 
 def _one_at_a_time(description: TableDescription, adjacency: Adjacency) -> bool:
@@ -145,26 +116,12 @@ def _one_at_a_time(description: TableDescription, adjacency: Adjacency) -> bool:
     return people == 1 and not isinstance(adjacency, JointAdjacency)
 
 
-def _name(found: Mechanism) -> str:
-    """Which way to add noise was chosen."""
-    told = [note.removeprefix(BEST) for note in found.notes if note.startswith(BEST)]
-    return told[0] if told else DESIGNED
-
-
 def _best_law(problem: Problem, practice: list[tuple[str, Mechanism]]) -> str:
     return min((one for _, one in practice), key=problem.error).law if practice else ""
 
 
 def counts_are_whole(description: TableDescription, adjacency: Adjacency) -> bool:
-    """Whether the noise may be whole: the numbers count people, and so are whole.
-
-    Parameters
-    ----------
-    description : TableDescription
-        What was said.
-    adjacency : Adjacency
-        The neighbours: all that they move must be whole.
-    """
+    """Whether the noise may be whole: the numbers count people, and so are whole."""
     if not description.counts:
         return False
     kernel = adjacency.manifold.kernel
@@ -212,7 +169,7 @@ def _designed(
             return symmetric_noise(adjacency, law, limit, levels, weights)
         if law == "laplace":
             # more starts take seconds, and standard practice, which is compared too, is close
-            return design_laplace(manifold, epsilon=limit, starts=1, **wanted)
+            return design_laplace(manifold, epsilon=limit, effort="quick", **wanted)
         made = design_gaussian(
             manifold, epsilon=description.epsilon, delta=description.delta, **wanted
         )
@@ -228,12 +185,12 @@ def _level_by_level(adjacency: Adjacency, law: LawName, count: float) -> bool:
 
 
 def _too_many(layout: Layout, manifold: AffineManifold, law: LawName) -> TableError:
-    ways = "neighbours='swaps' (two people exchange places)" if layout.sums else ""
-    ways = ways or "neighbours='person' (one person more or less, totals follow)"
+    ways = "adjacency='swaps' (two people exchange places)" if layout.sums else ""
+    ways = ways or "adjacency='person' (one person more or less, totals follow)"
     gaussian = "" if law == "gaussian" else ", law='gaussian' with a δ"
     return TableError(
         f"{manifold.n} numbers under {manifold.n - manifold.dim} equations have too "
-        f"many ways to move for neighbours='circuits'. Ways out: {ways}{gaussian}, or fewer "
+        f"many ways to move for adjacency='circuits'. Ways out: {ways}{gaussian}, or fewer "
         "rows or columns at a time"
     )
 

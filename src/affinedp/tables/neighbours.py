@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -21,25 +20,18 @@ from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.neighbours.joint import JointAdjacency
 from affinedp.neighbours.people import unit_of
-from affinedp.tables.description import TableDescription, number
+from affinedp.tables.describe import TableDescription, number
 from affinedp.tables.layout import Layout
 from affinedp.tables.people import PeopleMoves, people_moves
 from affinedp.tables.refusals import TableError, listed
 from affinedp.tables.relations import column_relations
 
 LARGER = "exchanges of more people than named, which keep what is public too, are not covered"
-MOST_SWAPS = 200_000
-MOST_NUMBERS = 1e8
+KINDS = {"joins": "person", "replaces": "replace", "swaps": "swaps"}
 
 
 def manifold_of(layout: Layout) -> AffineManifold:
-    """Return what is secret: the private entries, under equations in which the rest is known.
-
-    Parameters
-    ----------
-    layout : Layout
-        Entries and equations.
-    """
+    """Return what is secret: the private entries, under equations in which the rest is known."""
     place = {int(entry): i for i, entry in enumerate(layout.private)}
     rows: list[Mapping[int, Fraction]] = []
     for relation in layout.relations:
@@ -60,15 +52,7 @@ def manifold_of(layout: Layout) -> AffineManifold:
 
 
 def row_manifold(description: TableDescription, columns: Sequence[str]) -> AffineManifold:
-    """Return the equations between the columns of a row, whatever else ties rows.
-
-    Parameters
-    ----------
-    description : TableDescription
-        What was said about the table.
-    columns : sequence of str
-        The columns of numbers.
-    """
+    """Return the equations between the columns of a row, whatever else ties rows."""
     relations = tuple(column_relations(description, columns))
     equations = LinearEquations(
         tuple(columns),
@@ -80,17 +64,7 @@ def row_manifold(description: TableDescription, columns: Sequence[str]) -> Affin
 
 @dataclass(frozen=True)
 class TableNeighbours:
-    """Whom the promise about one data set is about.
-
-    Attributes
-    ----------
-    adjacency : Adjacency
-        The moves.
-    words : str
-        The same as a person says it.
-    warnings : tuple of str
-        What is not covered.
-    """
+    """Whom the promise about one data set is about."""
 
     adjacency: Adjacency
     words: str
@@ -100,47 +74,40 @@ class TableNeighbours:
 def neighbours_of(
     description: TableDescription, layout: Layout, manifold: AffineManifold
 ) -> TableNeighbours:
-    """Return the neighbours that were asked for.
-
-    Parameters
-    ----------
-    description : TableDescription
-        Says which.
-    layout, manifold : Layout, AffineManifold
-        The private entries.
-    """
+    """Return the neighbours that were asked for."""
     if isinstance(description.mu, Mapping):
         mu = layout.by_column(description.mu, math.nan, "mu")
         size = "its column's μ"
     else:
         mu = np.full(manifold.n, number(description.mu, "mu"))
         size = f"μ = {float(description.mu):g}"
-    if description.neighbours == "circuits":
+    if description.adjacency == "circuits":
         words = (
             f"a move of one free number of any basis by at most {size}, which the others follow "
             "by the equations (Definition 4)"
         )
         return TableNeighbours(CircuitAdjacency(manifold, mu), words)
     reach = mu * description.household * (description.at_most or 1)
-    if description.neighbours == "swaps":
-        words = f"{_who(description, 'two people')} who exchange places, which keeps public sums"
-        unit = unit_of("swaps", description.household)
-        swaps = DirectionAdjacency(manifold, _swap_directions(layout, reach), unit=unit)
-        return TableNeighbours(swaps, words + _counted(description), (LARGER,))
-    replace = description.neighbours == "replace"
-    moves = None if description.cells is not None else people_moves(layout, replace=replace)
+    replace = description.adjacency == "replace"
+    moves = None
+    if description.cells is None:
+        moves = people_moves(layout, description.adjacency)
     if moves is None:
-        if replace:
+        if description.adjacency != "person":
             raise TableError(
-                "neighbours='replace' needs a table of counts whose equations are totals, and said "
-                "to be: give them as totals, or use neighbours='circuits'"
+                f"adjacency={description.adjacency!r} needs a table of counts whose equations "
+                "are totals, and said to be: give them as totals, or use adjacency='circuits'"
             )
         cells = _basic_cells(description, layout, manifold)
         words = f"{_who(description, 'one person')} more or less, in one number that is no total"
         words += f"{_counted(description)}; the totals follow"
         unit = unit_of("person", description.household)
-        return TableNeighbours(_cell_adjacency(manifold, cells, reach, unit), words)
-    unit = unit_of(_kind(moves), description.household)
+        found = _cell_adjacency(manifold, cells, reach, unit)
+        if description.changes:
+            found = _with_first_changes(description, layout, manifold, found)
+            words += ", and so do changes, those of the first row with or without its levels"
+        return TableNeighbours(found, words)
+    unit = unit_of(_kind(moves.kinds), description.household)
     parts = [
         DirectionAdjacency(manifold, columns, unit=unit)
         for columns in moves.directions(layout, reach)
@@ -151,23 +118,21 @@ def neighbours_of(
         raise TableError(
             "a person in one cell of the table may be counted in another of its parts that no "
             "equation ties, and totals that are published without noise would show it: leave out "
-            "at_most (a person is then counted in every part), or use neighbours='person'"
+            "at_most (a person is then counted in every part), or use adjacency='person'"
         )
     words = _people_words(description, moves, len(parts))
-    warnings = (LARGER,) if moves.swaps or (moves.replaces and not replace) else ()
+    exchanges = "swaps" in moves.kinds or ("replaces" in moves.kinds and not replace)
+    warnings = (LARGER,) if exchanges else ()
     if len(parts) == 1 or description.at_most is not None:
         columns = np.hstack([part.span() for part in parts])
         return TableNeighbours(DirectionAdjacency(manifold, columns, unit=unit), words, warnings)
     return TableNeighbours(JointAdjacency(parts, unit=unit), words, warnings)
 
 
-def _kind(moves: PeopleMoves) -> str:
+def _kind(kinds: frozenset[str]) -> str:
     """What a ledger may add up: the same kinds of moves."""
-    if moves.swaps:
-        return "public" if moves.joins or moves.replaces else "swaps"
-    if moves.replaces:
-        return "public" if moves.joins else "replace"
-    return "person"
+    own = [KINDS[kind] for kind in kinds if kind in KINDS]
+    return own[0] if len(own) == 1 else "public"
 
 
 def _who(description: TableDescription, one: str) -> str:
@@ -184,7 +149,7 @@ def _counted(description: TableDescription) -> str:
         return ""
     else:
         most = f"μ = {float(description.mu):g}"
-    if description.neighbours == "replace":
+    if description.adjacency == "replace":
         return f", with the same amount (at most {most}) in both; the sum of all amounts is public"
     return f", who counts for at most {most}"
 
@@ -200,11 +165,11 @@ def _people_words(description: TableDescription, moves: PeopleMoves, tables: int
     if description.household > 1:
         where = f"each {where}"
     kinds = []
-    if moves.joins:
+    if "joins" in moves.kinds:
         kinds.append(f"{who} more or less, {where}")
-    if moves.replaces:
+    if "replaces" in moves.kinds:
         kinds.append(f"{who} counted in another cell")
-    if moves.swaps:
+    if "swaps" in moves.kinds:
         kinds.append(f"two people who exchange places ({who} each)" if description.household > 1
                      else "two people who exchange places")  # fmt: skip
     return " or ".join(kinds) + _counted(description)
@@ -229,6 +194,34 @@ def _cell_adjacency(
     return DirectionAdjacency(manifold, whole * mu[sorted(cells)], unit=unit)
 
 
+def _with_first_changes(
+    description: TableDescription, layout: Layout, manifold: AffineManifold, cells: Adjacency
+) -> Adjacency:
+    """The same and more: a change of the first row is no cell, it follows its level.
+
+    The row before the table is not in it, so no equation says so.  Whoever is counted in the first
+    row moves the change since then too; whoever was counted before it moves the change alone.
+    """
+    place = {int(entry): i for i, entry in enumerate(layout.private)}
+    columns = {name: place.get(i) for i, name in enumerate(layout.columns)}
+    pairs = ((columns[c], columns[x]) for c, x in (description.changes or {}).items())
+    tied = [(c, x) for c, x in pairs if c is not None and x is not None]
+    moves = cells.directions()
+    alone = {}
+    for change, _ in tied:
+        own = [v for v in moves.T if v[change] and not any(v[level] for _, level in tied)]
+        if own:
+            alone[change] = own[0] / own[0][change]
+    more = []
+    for v in moves.T:
+        follows = [v[level] * alone[change] for change, level in tied if change in alone]
+        if np.any(follows):
+            more.append(v + np.sum(follows, axis=0))
+    if not more:
+        return cells
+    return DirectionAdjacency(manifold, np.column_stack([moves, *more]), unit=cells.unit)
+
+
 def _basic_cells(
     description: TableDescription, layout: Layout, manifold: AffineManifold
 ) -> list[int]:
@@ -239,10 +232,10 @@ def _basic_cells(
     unclear = [one.words for one in layout.relations if one.ambiguous(private)]
     if chosen is None and unclear:
         raise TableError(
-            "neighbours='person' needs to know in which numbers a person is counted, and the "
+            "adjacency='person' needs to know in which numbers a person is counted, and the "
             f"equation {unclear[0]} does not say it: each of its numbers may follow from the "
             "others. Give sums as totals, name the columns in which a person is counted in cells, "
-            "or use neighbours='circuits', which covers every reading"
+            "or use adjacency='circuits', which covers every reading"
         )
     for name in chosen or ():
         if name not in layout.roles.private:
@@ -256,52 +249,9 @@ def _basic_cells(
     if len(found) != manifold.dim:
         names = [layout.names[place] for place in found]
         raise TableError(
-            "neighbours='person' needs to know in which numbers a person is counted: those that "
+            "adjacency='person' needs to know in which numbers a person is counted: those that "
             f"are no totals ({listed(names) if names else 'none'}) do not determine the table, or "
             "are determined by each other. Name such columns in cells, or use "
-            "neighbours='circuits'"
+            "adjacency='circuits'"
         )
     return found
-
-
-def _swap_directions(layout: Layout, mu: FloatArray) -> FloatArray:
-    """Moves of one person from here to there and another one back, all public sums kept."""
-    private = {int(entry): place for place, entry in enumerate(layout.private)}
-    sums_of: dict[int, list[int]] = {}
-    for i, cells in enumerate(layout.sums):
-        for cell in cells:
-            sums_of.setdefault(cell, []).append(i)
-    cell_at: dict[tuple[int, int], int] = {}
-    for cell, sums in sums_of.items():
-        if cell in private:
-            if len(sums) != 2 or (sums[0], sums[1]) in cell_at:
-                raise TableError(
-                    "neighbours='swaps' needs a cross-tabulation with two public margins, and one "
-                    "cell for each pair of categories. For more attributes: "
-                    "MarginRelease(attributes=…, neighbours='swaps')"
-                )
-            cell_at[sums[0], sums[1]] = private[cell]
-    columns: dict[int, dict[int, int]] = {}
-    for (first, second), place in cell_at.items():
-        columns.setdefault(first, {})[second] = place
-    moves = []
-    for one, other in itertools.combinations(columns, 2):
-        shared = [second for second in columns[one] if second in columns[other]]
-        for a, b in itertools.combinations(shared, 2):
-            moves.append((columns[one][a], columns[one][b], columns[other][a], columns[other][b]))
-            if len(moves) > MOST_SWAPS or len(moves) * float(len(private)) > MOST_NUMBERS:
-                raise TableError(
-                    "the table is too large for a list of swaps: MarginRelease(attributes=…, "
-                    "margins=2, neighbours='swaps') needs none"
-                )
-    if not moves:
-        raise TableError(
-            "no two people can be exchanged: the public margins leave no freedom. Declare fewer of "
-            "them public, or use neighbours='person'"
-        )
-    places = np.array(moves)
-    directions = np.zeros((len(private), len(moves)))
-    reach = mu[places].max(axis=1)
-    for corner, sign in enumerate((1.0, -1.0, -1.0, 1.0)):
-        directions[places[:, corner], np.arange(len(moves))] = sign * reach
-    return directions

@@ -26,46 +26,28 @@ Move = dict[int, int]
 
 MOST_PEOPLE = 200_000
 MOST_MOVES = 200_000
+MOST_PAIRS = 1_000_000
 MOST_NUMBERS = 1e8
 
 
 @dataclass(frozen=True)
 class PeopleMoves:
-    """What one person moves, table by table.
-
-    Attributes
-    ----------
-    tables : tuple of tuples
-        For every part of the table that no equation ties to the rest: its moves, each from
-        private entries to whole numbers.
-    leaves : tuple of tuples
-        For every move of every table, the entries by whose μ it is scaled.
-    joins, replaces, swaps : bool
-        Which kinds of moves there are: a person comes or goes, is counted elsewhere, or two
-        exchange places.
-    """
+    """What one person moves, table by table."""
 
     tables: tuple[tuple[Move, ...], ...] = field(repr=False)
     leaves: tuple[tuple[tuple[int, ...], ...], ...] = field(repr=False)
-    joins: bool
-    replaces: bool
-    swaps: bool
+    kinds: frozenset[str]  # joins, replaces, swaps, unbound
 
     def directions(self, layout: Layout, reach: FloatArray) -> list[FloatArray]:
-        """Return the moves of every table as columns over the private entries.
-
-        Parameters
-        ----------
-        layout : Layout
-            The entries.
-        reach : array
-            How far one person moves a cell, by private entry.
-        """
+        """Return the moves of every table as columns over the private entries."""
         place = {int(entry): i for i, entry in enumerate(layout.private)}
         found = []
         for moves, leaves in zip(self.tables, self.leaves):
             if len(moves) * float(len(place)) > MOST_NUMBERS:
-                raise TableError("the table has too many cells for a list of moves")
+                raise TableError(
+                    "the table has too many cells for a list of moves: release parts of it by "
+                    "themselves, or use MarginRelease, which needs no list"
+                )
             columns = np.zeros((len(place), len(moves)))
             for k, (move, own) in enumerate(zip(moves, leaves)):
                 size = max(float(reach[place[entry]]) for entry in own)
@@ -77,33 +59,28 @@ class PeopleMoves:
         return found
 
 
-def people_moves(layout: Layout, *, replace: bool) -> PeopleMoves | None:
-    """Return the moves of one person, or None where equations are not totals of counts.
-
-    Parameters
-    ----------
-    layout : Layout
-        Entries and equations.
-    replace : bool
-        Whether the number of people is public, so that nobody comes or goes.
-    """
+def people_moves(layout: Layout, neighbours: str) -> PeopleMoves | None:
+    """Return the moves of one person, or None where equations are not totals of counts."""
     private = frozenset(int(entry) for entry in layout.private)
     sums = [sum_of(relation, place, private) for place, relation in enumerate(layout.relations)]
     if any(one is None for one in sums):
         return None
     known = [one for one in sums if one is not None]
-    tables, leaves = [], []
-    kinds = {"joins": False, "replaces": False, "swaps": False}
+    tables, leaves, found = [], [], set()
     for entries, own in _tables(layout, known):
         people = list(_people(entries, own))
-        moves, which = _moves(people, private, replace)
-        if entries - private or not is_tree(own):
-            freedom = _freedom(entries & private, own) - (replace and which["unbound"])
-            if _rank(moves) < freedom:
-                moves += _swaps(people, private)
-                which["swaps"] = True
+        if neighbours == "swaps":
+            moves, kinds = _swaps(people, private), {"swaps"}
+        else:
+            moves, kinds = _moves(people, private, neighbours == "replace")
+            if entries - private or not is_tree(own):
+                unbound = neighbours == "replace" and "unbound" in kinds
+                freedom = _freedom(entries & private, own) - unbound
                 if _rank(moves) < freedom:
-                    raise _not_moved(layout, entries & private, moves)
+                    moves += _swaps(people, private)
+                    kinds.add("swaps")
+                    if _rank(moves) < freedom:
+                        raise _not_moved(layout, entries & private, moves)
         if not moves:
             continue
         totals = {total for total, _ in own}
@@ -111,11 +88,10 @@ def people_moves(layout: Layout, *, replace: bool) -> PeopleMoves | None:
         leaves.append(
             tuple(tuple(e for e in move if e not in totals) or tuple(move) for move in moves)
         )
-        for kind in kinds:
-            kinds[kind] |= which[kind]
+        found |= kinds
     if not tables:
         raise TableError("no person can move without changing what is public: nothing is private")
-    return PeopleMoves(tuple(tables), tuple(leaves), **kinds)
+    return PeopleMoves(tuple(tables), tuple(leaves), frozenset(found))
 
 
 Sum = tuple[int, tuple[int, ...]]
@@ -125,15 +101,6 @@ def sum_of(relation: Relation, place: int, private: Person) -> Sum | None:
     """Return (total, parts) of an equation that says so, or None.
 
     Parts whose sum is a constant have a public total of their own, with a negative number.
-
-    Parameters
-    ----------
-    relation : Relation
-        The equation.
-    place : int
-        Which of the equations it is.
-    private : frozenset of int
-        The private entries.
     """
     if relation.ambiguous(private):
         return None
@@ -225,46 +192,49 @@ def _grown(
         yield inside | frozenset(more), (*rest, *more)
 
 
-def _moves(
-    people: Sequence[Person], private: Person, replace: bool
-) -> tuple[list[Move], dict[str, bool]]:
+def _moves(people: Sequence[Person], private: Person, replace: bool) -> tuple[list[Move], set[str]]:
     """People who come or go, and people who are counted elsewhere under the same public totals."""
     classes: dict[Person, list[Person]] = {}
     for person in people:
         classes.setdefault(person - private, []).append(person)
     moves: dict[tuple[tuple[int, int], ...], Move] = {}
-    which = {"joins": False, "replaces": False, "swaps": False, "unbound": False}
+    kinds = set()
     for public, members in classes.items():
         if not public:
-            which["unbound"] = True
+            kinds.add("unbound")
         if not public and not replace:
             for person in members:
                 _add(moves, dict.fromkeys(person, 1))
-            which["joins"] = True
+            kinds.add("joins")
             continue
         count = len(members) * (len(members) - 1) / 2
         if count + len(moves) > MOST_MOVES:
             raise TableError(f"there are more than {MOST_MOVES:,} ways to count a person elsewhere")
         for one, other in itertools.combinations(members, 2):
             _add(moves, _difference([one], [other], private))
-            which["replaces"] = True
-    return list(moves.values()), which
+            kinds.add("replaces")
+    return list(moves.values()), kinds
 
 
 def _swaps(people: Sequence[Person], private: Person) -> list[Move]:
     """Two people who together are counted under the same public totals before and after."""
-    if len(people) ** 2 / 2 > MOST_MOVES:
-        raise TableError("the table is too large for a list of exchanges: use MarginRelease")
-    pairs: dict[frozenset[tuple[int, int]], list[tuple[Person, Person]]] = {}
-    for one, other in itertools.combinations(people, 2):
-        public = Counter([*(one - private), *(other - private)])
-        pairs.setdefault(frozenset(public.items()), []).append((one, other))
+    too_large = TableError(
+        "the table is too large for a list of swaps: MarginRelease(attributes=…, margins=2, "
+        "adjacency='swaps') needs none"
+    )
+    if len(people) ** 2 / 2 > MOST_PAIRS:
+        raise too_large
+    public = [tuple(person - private) for person in people]
+    pairs: dict[tuple[int, ...], list[tuple[Person, Person]]] = {}
+    for one, other in itertools.combinations(range(len(people)), 2):
+        key = tuple(sorted(public[one] + public[other]))
+        pairs.setdefault(key, []).append((people[one], people[other]))
     moves: dict[tuple[tuple[int, int], ...], Move] = {}
     for group in pairs.values():
         for before, after in itertools.combinations(group, 2):
             _add(moves, _difference(before, after, private))
             if len(moves) > MOST_MOVES:
-                raise TableError("the table is too large for a list of exchanges")
+                raise too_large
     return list(moves.values())
 
 
@@ -288,13 +258,7 @@ def _add(moves: dict[tuple[tuple[int, int], ...], Move], move: Move) -> None:
 
 
 def is_tree(sums: Sequence[Sum]) -> bool:
-    """Return whether every number is part of one total at most, and every total split once.
-
-    Parameters
-    ----------
-    sums : sequence of (total, parts)
-        The equations.
-    """
+    """Return whether every number is part of one total at most, and every total split once."""
     parts = [part for _, parts in sums for part in parts]
     totals = [total for total, _ in sums]
     return len(set(parts)) == len(parts) and len(set(totals)) == len(totals)
@@ -332,12 +296,12 @@ def _not_moved(layout: Layout, entries: Iterable[int], moves: Sequence[Move]) ->
         return TableError(
             f"{listed(still)} cannot change by one person, nor by two who exchange places, while "
             "what is public stays the same: it would come out without noise. Declare it public "
-            "too, declare less public, or use neighbours='circuits', which covers larger exchanges",
+            "too, declare less public, or use adjacency='circuits', which covers larger exchanges",
             "",
             still[0],
         )
     return TableError(
         "what is public leaves combinations of cells that no exchange of two people changes: they "
-        "would come out without noise. Declare less public, or use neighbours='circuits', which "
+        "would come out without noise. Declare less public, or use adjacency='circuits', which "
         "covers larger exchanges"
     )

@@ -9,59 +9,40 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import IntArray
-from affinedp.tables.description import TableDescription
+from affinedp.tables.counting import column_of, label_codes
 from affinedp.tables.frames import given_table
 from affinedp.tables.refusals import TableError, closest, listed
-from affinedp.tables.row_groups import has_no_label
+from affinedp.tables.relations import has_no_label
 
-ANY = TableDescription(epsilon=1.0, equations=[])
 EVERYWHERE = "everywhere"
 
 
 @dataclass(frozen=True, eq=False)
 class Places:
-    """A tree of places: node 0 is everywhere, then level by level as they were named.
+    """A tree of places: node 0 is everywhere, then level by level as they were named."""
 
-    Attributes
-    ----------
-    levels : tuple of str
-        Names of the levels, from the top to the bottom.
-    parent : array of int
-        The node above every node, −1 for everywhere.
-    depth : array of int
-        The level of every node; 0 is everywhere.
-    labels : tuple of lists
-        The labels of the nodes of every level below everywhere, as they were given.
-    """
+    levels: tuple[str, ...] = ()
+    parent: IntArray = field(default_factory=lambda: np.array([-1]), repr=False)
+    depth: IntArray = field(default_factory=lambda: np.array([0]), repr=False)
+    labels: tuple[list[Any], ...] = field(default=(), repr=False)
 
-    levels: tuple[str, ...]
-    parent: IntArray = field(repr=False)
-    depth: IntArray = field(repr=False)
-    labels: tuple[list[Any], ...] = field(repr=False)
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The levels, and everywhere above them."""
+        return (EVERYWHERE, *self.levels)
 
     def nodes(self, at: str | None) -> IntArray:
-        """Return the nodes of a level, or all of them.
-
-        Parameters
-        ----------
-        at : str or None
-            The name of a level, or ``"everywhere"``.
-        """
+        """Return the nodes of a level, or all of them."""
         if at is None:
             return np.arange(len(self.parent))
-        known = [EVERYWHERE, *self.levels]
-        if at not in known:
-            raise TableError(f"there is no level {at!r}{closest(at, known)}")
-        return np.flatnonzero(self.depth == known.index(at))
+        if at not in self.names:
+            if not self.levels:
+                raise TableError("this release has no places: leave out at")
+            raise TableError(f"there is no level {at!r}{closest(at, self.names)}")
+        return np.flatnonzero(self.depth == self.names.index(at))
 
     def label_codes(self, nodes: IntArray) -> IntArray:
-        """Return where the labels of nodes stand in each level's list, −1 above that level.
-
-        Parameters
-        ----------
-        nodes : array of int
-            Which.
-        """
+        """Return where the labels of nodes stand in each level's list, −1 above that level."""
         found = np.full((len(nodes), len(self.levels)), -1)
         above = np.array(nodes)
         starts = np.searchsorted(self.depth, np.arange(len(self.levels) + 1))
@@ -73,23 +54,8 @@ class Places:
 
 
 def places_of(table: Any, levels: Sequence[str] | None = None) -> Places:
-    """Return the tree of places that a table names, one row for each at the bottom.
-
-    Parameters
-    ----------
-    table : DataFrame of pandas or polars
-        A column per level.
-    levels : sequence of str, optional
-        The columns, from the top to the bottom; all of them by default.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> wards = pd.DataFrame({"city": ["A", "A", "B"], "ward": ["1", "2", "1"]})
-    >>> places_of(wards).parent.tolist()
-    [-1, 0, 0, 1, 1, 2]
-    """
-    frame = given_table(ANY, table).frame
+    """Return the tree of places that a table names, one row for each at the bottom."""
+    frame = given_table(table).frame
     names = list(frame.columns) if levels is None else list(levels)
     for name in names:
         if name not in frame:
@@ -117,3 +83,35 @@ def places_of(table: Any, levels: Sequence[str] | None = None) -> Places:
         above = start + own
         start += len(first)
     return Places(tuple(names), np.concatenate(parents), np.concatenate(depths), tuple(labels))
+
+
+def place_numbers(frame: Any, places: Places) -> IntArray:
+    """Return the place of every person: its number among those at the bottom.
+
+    Columns of upper levels may be missing where the labels at the bottom say it all.
+    """
+    bottom = places.nodes(places.levels[-1])
+    codes = places.label_codes(bottom)
+    used = [level for level, name in enumerate(places.levels) if name in frame]
+    column_of(frame, places.levels[-1])
+    key, own = np.zeros(len(frame), dtype=np.int64), np.zeros(len(bottom), dtype=np.int64)
+    for level in used:
+        names = list(dict.fromkeys(places.labels[level]))
+        number = {label: i for i, label in enumerate(names)}
+        at = np.array([number[label] for label in places.labels[level]], dtype=np.int64)
+        key = key * len(names) + label_codes(frame, places.levels[level], names, "places")
+        own = own * len(names) + at[codes[:, level]]
+    order = np.argsort(own)
+    known = own[order]
+    if len(used) < len(places.levels) and (known[1:] == known[:-1]).any():
+        raise TableError(
+            f"{listed([places.levels[level] for level in used])} does not tell places apart: the "
+            f"table needs the columns {listed(places.levels)}"
+        )
+    found = np.minimum(np.searchsorted(known, key), len(known) - 1)
+    if (known[found] != key).any():
+        raise TableError(
+            f"a row has labels in {listed([places.levels[level] for level in used])} that are no "
+            "place. Add it to places, or leave the row out"
+        )
+    return np.asarray(order[found], dtype=np.int64)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from affinedp.errors import AffineDPError
@@ -19,63 +18,36 @@ SHOWN = 6
 class TableError(AffineDPError):
     """A table that cannot be released, and where that shows.
 
+    Which rows break which equations is for whoever holds the data, not for publication; by how
+    much is only in what :meth:`TableRelease.check` returns.
+
     Attributes
     ----------
     row : str
         The row in words; empty if it is not about one row.
     column : str
         The column; empty if it is not about one column.
+    broken : tuple of (row, equation)
+        Every equation that the recorded numbers break, row by row.
     """
 
-    def __init__(self, message: str, row: str = "", column: str = "") -> None:
+    def __init__(
+        self,
+        message: str,
+        row: str = "",
+        column: str = "",
+        broken: Sequence[tuple[str, str]] = (),
+    ) -> None:
         self.row = row
         self.column = column
+        self.broken = tuple(broken)
         super().__init__(message)
 
 
-@dataclass(frozen=True)
-class BrokenTotal:
-    """One equation that the recorded numbers of one row break.
-
-    Attributes
-    ----------
-    row : str
-        The row (or the column, for an equation between rows) in words.
-    equation : str
-        The equation.
-    """
-
-    row: str
-    equation: str
-
-
-class BrokenTotalsError(TableError):
-    """A table whose numbers do not obey its equations.
-
-    Which rows break which equations is for whoever holds the data, not for publication; by how
-    much is only in what :meth:`TableRelease.check` returns.
-
-    Attributes
-    ----------
-    broken : tuple of BrokenTotal
-        Every equation that is broken, row by row.
-    """
-
-    def __init__(self, message: str, broken: Sequence[BrokenTotal]) -> None:
-        self.broken = tuple(broken)
-        super().__init__(message, row=self.broken[0].row)
-
-
 def label_words(label: Any) -> str:
-    """Return a row label as people write it.
-
-    Examples
-    --------
-    >>> label_words(("CA", "Alameda")), label_words(7)
-    ('CA / Alameda', '7')
-    """
-    if isinstance(label, tuple):
-        return " / ".join(label_words(part) for part in label)
+    """Return a row label as people write it."""
+    if isinstance(label, tuple):  # a total has no label at its lower levels
+        return " / ".join(label_words(part) for part in label if part == part and part != "")
     if hasattr(label, "isoformat"):
         text = str(label.isoformat())
         return text.removesuffix("T00:00:00")
@@ -83,15 +55,7 @@ def label_words(label: Any) -> str:
 
 
 def row_words(index: Any, position: int) -> str:
-    """Return a row of a DataFrame in words: its label, with the name of the index.
-
-    Parameters
-    ----------
-    index : pandas Index
-        Of the table.
-    position : int
-        Which row.
-    """
+    """Return a row of a DataFrame in words: its label, with the name of the index."""
     label = label_words(index[position])
     if index.nlevels == 1 and index.name is not None:
         return f"{index.name} {label}"
@@ -100,13 +64,7 @@ def row_words(index: Any, position: int) -> str:
 
 
 def listed(items: Iterable[Any], most: int = SHOWN) -> str:
-    """Return some of the items in words.
-
-    Examples
-    --------
-    >>> listed(["a", "b", "c"])
-    "'a', 'b' and 'c'"
-    """
+    """Return some of the items in words."""
     shown = [repr(item) if isinstance(item, str) else label_words(item) for item in items]
     if len(shown) > most:
         shown = [*shown[: most - 1], f"{len(shown) - most + 1} more"]

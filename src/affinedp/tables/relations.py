@@ -1,39 +1,21 @@
-"""Equations between the cells of a table, in exact coefficients and in words."""
+"""Equations between the cells of a table: within rows, and between rows that add up."""
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
 from affinedp.domains.text import format_equation, parse_equations
-from affinedp.tables.columns import split_totals
-from affinedp.tables.description import TableDescription
-from affinedp.tables.refusals import row_words, same
-from affinedp.tables.row_groups import RowGroup
+from affinedp.tables.describe import TableDescription
+from affinedp.tables.frames import split_totals
+from affinedp.tables.refusals import TableError, closest, label_words, listed, row_words, same
 
 
 @dataclass(frozen=True)
 class Relation:
-    """One equation ``Σ coefficient · entry + offset = 0``.
-
-    Attributes
-    ----------
-    coefficients : mapping of int to Fraction
-        By entry.
-    offset : Fraction
-        The constant.
-    words : str
-        The equation as a person wrote or would write it.
-    place : str
-        Where it holds, if it holds in one place only.
-    total : int or None
-        The entry that is the sum of the others, where there is one.
-    counts : bool
-        Whether it says in which numbers a person is counted, as totals, margins and changes do.
-        An equation does not: ``net = inn - out`` is ``inn = net + out``.
-    """
+    """One equation ``Σ coefficient · entry + offset = 0``."""
 
     coefficients: Mapping[int, Fraction]
     offset: Fraction
@@ -150,3 +132,262 @@ def changes(
                 row_words(table.index, row),
                 now + c,
             )
+
+
+Path = tuple[Hashable, ...]
+
+
+def has_no_label(label: Any) -> bool:
+    """Return whether a cell of a label column is empty."""
+    import pandas
+
+    return bool(pandas.api.types.is_scalar(label) and pandas.isna(label)) or label == ""
+
+
+@dataclass(frozen=True)
+class RowGroup:
+    """Rows whose sum is another row, or a number that is public."""
+
+    parts: tuple[int, ...]
+    total: int | None
+    words: str
+
+
+def row_places(index: Any) -> dict[Any, int]:
+    """Return the position of every row by its label, and by its label in words (from a file)."""
+    places: dict[Any, int] = {label: position for position, label in enumerate(index)}
+    for position, label in enumerate(index):
+        places.setdefault(label_words(label), position)
+    return places
+
+
+def level_groups(frame: Any, levels: Sequence[str]) -> tuple[RowGroup, ...]:
+    """Return the groups of a long table with one column per level of a hierarchy.
+
+    The row that is a total has no label at the lower levels: (CA, –, –) is the sum of the
+    counties of CA, or of its tracts where there are no rows for the counties.
+    """
+    row_of: dict[Path, int] = {}
+    for position, labels in enumerate(frame[list(levels)].itertuples(index=False, name=None)):
+        path = _path(frame, position, labels, levels)
+        if path in row_of:
+            raise TableError(
+                f"{row_words(frame.index, position)} and {row_words(frame.index, row_of[path])} "
+                f"are both about {_path_words(path)}",
+                row_words(frame.index, position),
+            )
+        row_of[path] = position
+    parent_of: dict[int, int] = {}
+    for path, position in row_of.items():
+        above = (path[:depth] for depth in range(len(path) - 1, -1, -1))
+        parent = next((row_of[prefix] for prefix in above if prefix in row_of), None)
+        if parent is not None:
+            parent_of[position] = parent
+    words = {position: _path_words(path) for path, position in row_of.items()}
+    return _groups(parent_of, words, "hierarchy = " + " / ".join(levels))
+
+
+def _path(frame: Any, position: int, labels: Sequence[Any], levels: Sequence[str]) -> Path:
+    missing = [has_no_label(label) for label in labels]
+    depth = missing.index(True) if True in missing else len(missing)
+    if not all(missing[depth:]):
+        lower = levels[missing.index(False, depth)]
+        raise TableError(
+            f"{row_words(frame.index, position)} has a {lower} but no {levels[depth]}: a total row "
+            "leaves out its lowest levels only",
+            row_words(frame.index, position),
+            levels[depth],
+        )
+    return tuple(labels[:depth])
+
+
+def _path_words(path: Path) -> str:
+    return label_words(path) if path else "the grand total"
+
+
+def parent_groups(frame: Any, column: str) -> tuple[RowGroup, ...]:
+    """Return the groups of a table whose rows name their parent row."""
+    place = {label: position for position, label in enumerate(frame.index)}
+    parent_of: dict[int, int] = {}
+    for position, parent in enumerate(frame[column]):
+        if has_no_label(parent):
+            continue
+        if parent not in place:
+            raise TableError(
+                f"{row_words(frame.index, position)} has the parent {label_words(parent)!r}, "
+                f"which is no row{closest(parent, place)}",
+                row_words(frame.index, position),
+                column,
+            )
+        parent_of[position] = place[parent]
+    for position in parent_of:
+        _refuse_circle(frame, position, parent_of, column)
+    words = {position: label_words(label) for label, position in place.items()}
+    return _groups(parent_of, words, f"hierarchy = {column!r}")
+
+
+def _refuse_circle(frame: Any, start: int, parent_of: Mapping[int, int], column: str) -> None:
+    position, steps = start, 0
+    while position in parent_of:
+        position, steps = parent_of[position], steps + 1
+        if position == start or steps > len(parent_of):
+            raise TableError(
+                f"{row_words(frame.index, start)} is its own ancestor in {column!r}",
+                row_words(frame.index, start),
+                column,
+            )
+
+
+def _groups(
+    parent_of: Mapping[int, int], words: Mapping[int, str], where: str
+) -> tuple[RowGroup, ...]:
+    parts: dict[int, list[int]] = {}
+    for child, parent in sorted(parent_of.items()):
+        parts.setdefault(parent, []).append(child)
+    if not parts:
+        raise TableError(
+            f"{where}: no row is the total of others, so nothing ties the rows together. Add the "
+            "total rows (with_total_rows does), or use rows='separate'"
+        )
+    return tuple(
+        RowGroup(tuple(children), total, _sum_words(total, children, words))
+        for total, children in parts.items()
+    )
+
+
+def named_groups(frame: Any, totals: Mapping[Any, Sequence[Any]]) -> tuple[RowGroup, ...]:
+    """Return the groups of totals that are given by row labels."""
+    place = row_places(frame.index)
+    groups = []
+    for total, parts in totals.items():
+        for label in (total, *parts):
+            if label not in place:
+                raise TableError(
+                    f"row_totals names {label_words(label)!r}, which is no row"
+                    f"{closest(label, place)}"
+                )
+        if len(set(parts)) < len(parts) or total in parts or not parts:
+            raise TableError(
+                f"row_totals: {label_words(total)!r} must be the sum of other rows, each named once"
+            )
+        children = [place[label] for label in parts]
+        words = {place[label]: label_words(label) for label in (total, *parts)}
+        groups.append(
+            RowGroup(tuple(children), place[total], _sum_words(place[total], children, words))
+        )
+    return tuple(groups)
+
+
+def margin_groups(frame: Any, margins: Sequence[Sequence[str]]) -> tuple[RowGroup, ...]:
+    """Return groups with public sums: all rows that agree in some label columns."""
+    groups = []
+    for columns in margins:
+        rows_of: dict[Path, list[int]] = {}
+        labels_of = zip(*(frame[column] for column in columns)) if columns else [()] * len(frame)
+        for position, labels in enumerate(labels_of):
+            if any(has_no_label(label) for label in labels):
+                raise TableError(
+                    f"{row_words(frame.index, position)} has no label in {listed(columns)}",
+                    row_words(frame.index, position),
+                )
+            rows_of.setdefault(tuple(labels), []).append(position)
+        for path, rows in rows_of.items():
+            name = f"the public sum of {_path_words(path)}"
+            groups.append(RowGroup(tuple(rows), None, f"{name} ({len(rows)} rows)"))
+    return tuple(groups)
+
+
+def _sum_words(total: int, parts: Sequence[int], words: Mapping[int, str]) -> str:
+    shown = [words[part] for part in parts[:4]]
+    if len(parts) > 4:
+        shown.append(f"{len(parts) - 4} more rows")
+    return f"{words[total]} = {' + '.join(shown)}"
+
+
+def with_total_rows(
+    frame: Any, levels: Sequence[str] | None = None, columns: Sequence[str] | None = None
+) -> Any:
+    """Return a long table with a total row for every group of every level, and a grand total.
+
+    Parameters
+    ----------
+    frame : DataFrame or Series of pandas, DataFrame of polars
+        One row per cell there is, with people or without, labelled by the level columns or the
+        levels of the index.  Labels are published: those of a group-by would come from the data.
+    levels : sequence of str, optional
+        From the top to the bottom, such as ``["state", "county", "tract"]``; the names of the
+        index by default.
+    columns : sequence of str, optional
+        What is added up; all other columns by default.
+
+    Returns
+    -------
+    DataFrame
+        Total rows first; they have no label at the levels that they sum over.
+
+    Raises
+    ------
+    TableError
+        If a cell has no label or no number, or stands there twice.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> cells = pd.DataFrame({"state": ["A", "A", "B"], "county": ["x", "y", "z"], "n": [1, 2, 3]})
+    >>> with_total_rows(cells, ["state", "county"], ["n"])["n"].tolist()
+    [6, 3, 3, 1, 2, 3]
+    >>> with_total_rows(cells.set_index(["state", "county"])["n"])["n"].tolist()
+    [6, 3, 3, 1, 2, 3]
+    """
+    import pandas
+
+    if isinstance(frame, pandas.Series):
+        frame = frame.to_frame("count" if frame.name is None else frame.name)
+    elif not isinstance(frame, pandas.DataFrame):
+        frame = frame.to_pandas()
+    index = [name for name in frame.index.names if name is not None]
+    names = index if levels is None else list(levels)
+    if any(name in index for name in names):
+        frame = frame.reset_index()
+    missing = [name for name in (*names, *(columns or ())) if name not in frame]
+    if missing or not names:
+        raise TableError(
+            f"there is no column {missing[0]!r}" if missing else "give the levels, top to bottom"
+        )
+    values = [name for name in frame if name not in names] if columns is None else list(columns)
+    _refuse_uncertain_cells(frame, names, values)
+    parts = [frame[values].sum().to_frame().T]
+    for depth in range(1, len(names)):
+        parts.append(
+            frame.groupby(names[:depth], sort=False, observed=True)[values].sum().reset_index()
+        )
+    parts.append(frame[[*names, *values]])
+    # sums keep the columns' types; only labels are missing
+    whole = pandas.concat([part.reindex(columns=[*names, *values]) for part in parts])
+    whole = whole.astype({value: frame[value].dtype for value in values})
+    return whole.reset_index(drop=True)
+
+
+def _refuse_uncertain_cells(frame: Any, names: list[str], values: list[str]) -> None:
+    """A sum would pass over what is missing, and take a cell that stands there twice for two."""
+    for name in names:
+        if any(has_no_label(one) for one in frame[name].tolist()):
+            raise TableError(
+                f"a row has no label in {name!r}: give the cells alone, every one with its labels; "
+                "the totals are made here",
+                "",
+                name,
+            )
+    for value in values:
+        if frame[value].isna().any():
+            raise TableError(
+                f"a number of {value!r} is missing: a sum would pass over it. Fill it in, with 0 "
+                "if nobody is there",
+                "",
+                value,
+            )
+    if frame.duplicated(names).any():
+        raise TableError(
+            f"a cell stands there twice (the same {listed(names)}): add its rows up first, "
+            f"groupby({names!r}).sum()"
+        )

@@ -11,12 +11,11 @@ from typing import Any
 from affinedp.budget.ledger import Ledger, checked_ledger, paying
 from affinedp.domains.reading import held
 from affinedp.errors import AffineDPError
+from affinedp.laws.base import LawName
 from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
-from affinedp.laws.named import LawName
-from affinedp.privacy.asked import Asked
-from affinedp.privacy.guarantee import Guarantee, compose
-from affinedp.tables.description import TableDescription
-from affinedp.tables.publishing import refuse_unsaid_rows
+from affinedp.privacy.guarantee import Asked, Guarantee, compose
+from affinedp.tables.describe import TableDescription
+from affinedp.tables.publish import refuse_rows
 from affinedp.tables.refusals import TableError
 
 # Shares of the budget are rounded down by this, so that all together stay within it.
@@ -39,6 +38,26 @@ class SeveralTables:
     epsilon: float | None = None
     delta: float = 0.0
 
+    def __post_init__(self) -> None:
+        given = self.releases
+        if len(given) < 2 or any(not isinstance(one, TableDescription) for one in given):
+            raise AffineDPError("together takes at least two TableReleases")
+        if len({(one.adjacency, one.household) for one in given}) > 1:
+            raise AffineDPError(
+                "one promise is about one kind of neighbours: give all tables the same neighbours "
+                "and household"
+            )
+        if any(one.releases > 1 for one in given):
+            raise AffineDPError(
+                "releases is for a table by itself: leave it out, and give together the ε and δ of "
+                "one time (a ledger adds up what follows)"
+            )
+        if given[0].adjacency == "circuits":
+            raise AffineDPError(
+                "Definition 4 does not say what one person is in several tables: use "
+                "adjacency='person'"
+            )
+
     def design(self, tables: Sequence[Any]) -> SeveralDesigns:
         """Design the noise of all tables, the budget shared out to the least squared error.
 
@@ -54,12 +73,9 @@ class SeveralTables:
         if len(tables) != len(self.releases):
             raise TableError(f"there are {len(self.releases)} releases, but {len(tables)} tables")
         if self.epsilon is None:
-            return SeveralDesigns(
-                tuple(one.design(table) for one, table in zip(self.releases, tables))
-            )
-        laws: tuple[LawName, ...] = ("laplace",)
-        if self.delta > 0:
-            laws = ("gaussian", "laplace")
+            designs = (one.design(table) for one, table in zip(self.releases, tables))
+            return SeveralDesigns(tuple(designs))
+        laws: tuple[LawName, ...] = ("gaussian", "laplace") if self.delta > 0 else ("laplace",)
         found = [self._shared_out(tables, law) for law in laws]
         return min(found, key=lambda designs: designs.cost)
 
@@ -91,7 +107,7 @@ class SeveralTables:
         # at δ = 0 the best pure law, whichever it is
         own: LawName | None = "gaussian" if law == "gaussian" else None
         whole = [replace(one, epsilon=self.epsilon, delta=delta, law=own) for one in self.releases]
-        costs = [_cost(one.design(table)) for one, table in zip(whole, tables)]
+        costs = [one.design(table).weighted_error for one, table in zip(whole, tables)]
         if law == "gaussian":
             limit = float(gaussian_sensitivity(self.epsilon, delta))
             sizes = [math.sqrt(cost) for cost in costs]
@@ -129,7 +145,7 @@ class SeveralDesigns:
     @property
     def cost(self) -> float:
         """Weighted expected squared error of all tables."""
-        return math.fsum(_cost(design) for design in self.designs)
+        return math.fsum(design.weighted_error for design in self.designs)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -164,47 +180,12 @@ class SeveralDesigns:
         checked_ledger(ledger)
         # what is checked is what is released
         ready = [design.ready(held(table)) for design, table in zip(self.designs, tables)]
-        for one in ready if ledger is not None else ():
-            refuse_unsaid_rows(one.design.description, one.count)
+        for one in ready:
+            refuse_rows(ledger, one.design, one.count)
         names = "\n".join(design.mechanism.fingerprint for design in self.designs)
         fingerprint = hashlib.sha256(names.encode()).hexdigest()
         with paying(ledger, self.guarantee, fingerprint=fingerprint, label=label):
             return tuple(one.draw() for one in ready)
-
-
-def several_tables(
-    releases: Sequence[TableDescription], epsilon: float | None, delta: float
-) -> SeveralTables:
-    """Return one release of several tables; see :meth:`TableRelease.together`.
-
-    Parameters
-    ----------
-    releases : sequence of TableRelease
-        The tables.
-    epsilon : float or None
-        ε of all together.
-    delta : float
-        δ of all together.
-    """
-    chosen = tuple(releases)
-    if len(chosen) < 2 or any(not isinstance(one, TableDescription) for one in chosen):
-        raise AffineDPError("together takes at least two TableReleases")
-    if len({(one.neighbours, one.household) for one in chosen}) > 1:
-        raise AffineDPError(
-            "one promise is about one kind of neighbours: give all tables the same neighbours and "
-            "household"
-        )
-    if any(one.releases > 1 for one in chosen):
-        raise AffineDPError(
-            "releases is for a table by itself: leave it out, and give together the ε and δ of one "
-            "time (a ledger adds up what follows)"
-        )
-    if any(one.neighbours == "circuits" for one in chosen):
-        raise AffineDPError(
-            "Definition 4 does not say what one person is in several tables: use neighbours="
-            "'person'"
-        )
-    return SeveralTables(chosen, epsilon, delta)
 
 
 def _pair(delta: float, sensitivity: float) -> tuple[float, float]:
@@ -213,8 +194,3 @@ def _pair(delta: float, sensitivity: float) -> tuple[float, float]:
     if epsilon > 0:
         return epsilon, delta
     return 0.0, float(gaussian_delta(0.0, sensitivity))
-
-
-def _cost(design: Any) -> float:
-    """Weighted squared error of a release of the table."""
-    return float(design.weighted_error)

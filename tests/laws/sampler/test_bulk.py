@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from affinedp.laws.sampler import bulk
-from affinedp.laws.sampler.law import IntegerLaw
-from affinedp.laws.sampler.reference import proposal, row_length
+from affinedp.laws.sampler import noise as bulk
+from affinedp.laws.sampler.reference import IntegerLaw, proposal, row_length
 
 SCALES = [
     Fraction(1, 20),

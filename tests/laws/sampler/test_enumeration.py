@@ -11,8 +11,7 @@ from fractions import Fraction
 import mpmath
 import pytest
 
-from affinedp.laws.sampler.law import IntegerLaw
-from affinedp.laws.sampler.reference import Uniform, accepted, proposal, row_length
+from affinedp.laws.sampler.reference import IntegerLaw, Uniform, accepted, proposal, row_length
 
 CASES = [
     (name, Fraction(scale), word_bits)

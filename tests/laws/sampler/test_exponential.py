@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from affinedp.laws.sampler.exponential import exp_minus
+from affinedp.laws.sampler.reference import exp_minus
 
 
 def scaled(y, bits):

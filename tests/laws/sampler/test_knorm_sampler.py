@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from affinedp.laws import cones as lattices
-from affinedp.laws.cones import LatticeCones
-from affinedp.laws.polytope import Polytope
+from affinedp.laws import polytope as lattices
+from affinedp.laws.polytope import LatticeCones, Polytope
 from affinedp.laws.sampler import one_sum as sums
 from affinedp.laws.sampler.coins import (
     ExponentialChoice,
     Geometric,
+    below,
     bernoulli_exp,
-    bernoulli_ratio,
+    ratio_threshold,
 )
 from affinedp.laws.sampler.cone import ConeNoise
 from affinedp.laws.sampler.one_sum import OneSumNoise, composition
@@ -71,7 +71,8 @@ def test_a_ratio_with_growth_is_not_decided_too_early(size, bits):
         for uniform, falls in zip(near(exact, F(1, 2**bits)), (True, False)):
             if 0 <= uniform < 1:
                 source = digits(uniform, [0])
-                assert bernoulli_ratio(ratio.numerator, ratio.denominator, y, source) is falls
+                threshold = ratio_threshold(ratio.numerator, ratio.denominator, y)
+                assert below(threshold, source) is falls
 
 
 def test_a_choice_falls_as_the_real_numbers_say():

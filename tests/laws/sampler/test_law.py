@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from affinedp.errors import AffineDPError
-from affinedp.laws.sampler.law import IntegerLaw
+from affinedp.laws.sampler.reference import IntegerLaw
 
 LAWS = st.sampled_from(["gaussian", "laplace"])
 SCALES = st.one_of(

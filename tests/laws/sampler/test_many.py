@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from affinedp.laws.cones import LatticeCones
-from affinedp.laws.polytope import Polytope
-from affinedp.laws.sampler import many, one_sum
+from affinedp.laws.polytope import LatticeCones, Polytope
+from affinedp.laws.sampler import coins as many
+from affinedp.laws.sampler import one_sum
 from affinedp.laws.sampler.coins import (
     ExponentialChoice,
     bernoulli_exp,
@@ -21,8 +21,8 @@ from affinedp.laws.sampler.coins import (
     ratio_threshold,
 )
 from affinedp.laws.sampler.cone import ConeNoise
+from affinedp.laws.sampler.independent import StairsNoise, signed
 from affinedp.laws.sampler.one_sum import OneSumNoise, compositions
-from affinedp.laws.sampler.stairs import StairsNoise, signed
 from affinedp.laws.sampler.words import SYSTEM
 
 TOP = 1 << 64
@@ -195,7 +195,7 @@ LONG = [(F(5), F(0)), (F(1), F(7)), (F(3), F(-2))]
 @pytest.mark.parametrize("vertices", [HEXAGON, LONG])
 def test_many_cones_have_their_law(vertices, listed, monkeypatch):
     if not listed:
-        monkeypatch.setattr("affinedp.laws.cones.MOST_LISTED", 0)
+        monkeypatch.setattr("affinedp.laws.polytope.MOST_LISTED", 0)
     body = Polytope(vertices)
     drawn = ConeNoise(LatticeCones(body), F(3)).draw(100_000)
     reach = 40
@@ -207,7 +207,7 @@ def test_many_cones_have_their_law(vertices, listed, monkeypatch):
 
 
 def test_proposals_in_cones_are_accepted_as_one_at_a_time(monkeypatch):
-    monkeypatch.setattr("affinedp.laws.cones.MOST_LISTED", 0)
+    monkeypatch.setattr("affinedp.laws.polytope.MOST_LISTED", 0)
     noise = ConeNoise(LatticeCones(Polytope(LONG)), F(2))
     cone, point = noise._proposed(40, SYSTEM)
     for c, p in zip(cone, point):

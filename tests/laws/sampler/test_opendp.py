@@ -11,8 +11,8 @@ from scipy import stats
 import affinedp as adp
 from affinedp.laws.sampler import draw_integers
 from affinedp.laws.sampler import opendp as module
-from affinedp.laws.sampler.law import IntegerLaw
 from affinedp.laws.sampler.opendp import beyond, opendp_integers
+from affinedp.laws.sampler.reference import IntegerLaw
 
 # both are random: this may fail once in a million runs
 UNLIKELY = 1e-6

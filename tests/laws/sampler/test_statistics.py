@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from affinedp.laws.sampler import bulk, draw_integers
-from affinedp.laws.sampler.law import IntegerLaw
+from affinedp.laws.sampler import draw_integers
+from affinedp.laws.sampler import noise as bulk
+from affinedp.laws.sampler.reference import IntegerLaw
 from affinedp.laws.sampler.words import Random
 
 COUNT = 400_000

@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import IntArray
-from affinedp.laws.sampler.exponential import exp_minus
 from affinedp.laws.sampler.noise import IntegerNoise
+from affinedp.laws.sampler.reference import exp_minus
 from affinedp.laws.sampler.words import SYSTEM, LongWords, Random, RandomBits, Source, system_bytes
 
 BITS = 64
@@ -57,13 +57,6 @@ def exp_threshold(y: Fraction) -> Threshold:
     return threshold
 
 
-def bernoulli_ratio(
-    numerator: int, denominator: int, y: Fraction, random: RandomBits = SYSTEM.bits
-) -> bool:
-    """Return True with probability (numerator/denominator) e^(−y), which is at most 1."""
-    return below(ratio_threshold(numerator, denominator, y), random)
-
-
 def ratio_threshold(numerator: int, denominator: int, y: Fraction) -> Threshold:
     """Return (numerator/denominator) e^(−y), which is at most 1, as a threshold."""
     size = abs(y)
@@ -86,15 +79,7 @@ def ratio_threshold(numerator: int, denominator: int, y: Fraction) -> Threshold:
 
 
 class ExponentialChoice:
-    """A place drawn with probability ∝ counts[j] e^(−exponents[j]), exactly.
-
-    Parameters
-    ----------
-    counts : sequence of int
-        Positive.
-    exponents : sequence of Fraction
-        At least 0.
-    """
+    """A place drawn with probability ∝ counts[j] e^(−exponents[j]), exactly."""
 
     def __init__(self, counts: Sequence[int], exponents: Sequence[Fraction]) -> None:
         self._counts, self._exponents = list(counts), list(exponents)
@@ -154,11 +139,6 @@ class Geometric:
     """Numbers t = 0, 1, 2, … with probability ∝ e^(−rate t), exactly.
 
     Of discrete Laplace noise i take i itself, or −i − 1 where it is negative: both have this law.
-
-    Parameters
-    ----------
-    rate : Fraction
-        Positive.
     """
 
     def __init__(self, rate: Fraction) -> None:
@@ -172,3 +152,60 @@ class Geometric:
         """Return the same, of 64 bits where all of them fit."""
         drawn = self._noise.draw_narrow(count, source)
         return np.where(drawn < 0, -1 - drawn, drawn)
+
+
+# ---------------------------------------------------------------------- many decisions at once
+
+
+# Whole numbers below 2^NARROW are added and compared in 64 bits.
+NARROW = 62
+LARGEST = (1 << BITS) - 1
+
+
+def narrowed(numbers: Any) -> NDArray[Any]:
+    """Return whole numbers as 64-bit integers if all are below 2^NARROW, else as they are."""
+    wide: NDArray[Any] = np.array(numbers, dtype=object)
+    fits = all(abs(number) >> NARROW == 0 for number in wide.ravel().tolist())
+    return wide.astype(np.int64) if fits else wide
+
+
+def uniform_below(limits: NDArray[Any], random: Random = SYSTEM) -> NDArray[Any]:
+    """Return uniform whole numbers from 0 to their limits − 1; limits of int64 are below 2^62."""
+    if limits.dtype == object:
+        found: NDArray[Any] = np.empty(len(limits), dtype=object)
+        found[:] = [random.below(limit) for limit in limits.tolist()]
+        return found
+    drawn = np.zeros(len(limits), dtype=np.int64)
+    # the bits that limit − 1 does not have: as a double it never falls below a power of two
+    unused = (BITS - np.frexp((limits - 1).astype(np.float64))[1]).astype(np.uint64)
+    left = np.flatnonzero(limits > 1)
+    while len(left):
+        proposed = (random.long_words(len(left)) >> unused[left]).astype(np.int64)
+        kept = proposed < limits[left]
+        drawn[left[kept]] = proposed[kept]
+        left = left[~kept]
+    return drawn
+
+
+def coins(
+    thresholds: Sequence[Threshold], which: IntArray, random: Random = SYSTEM
+) -> NDArray[np.bool_]:
+    """Toss one coin per entry of ``which``, each with the probability of its threshold, exactly."""
+    return tossed(thresholds, which, random.long_words(len(which)), random.bits)
+
+
+def tossed(
+    thresholds: Sequence[Threshold],
+    which: IntArray,
+    known: LongWords,
+    random: RandomBits = SYSTEM.bits,
+) -> NDArray[np.bool_]:
+    """The same from given first words; further bits are drawn where these leave it open."""
+    bounds = [threshold(BITS) for threshold in thresholds]
+    low = np.array([min(low, LARGEST) for low, _ in bounds], dtype=np.uint64)[which]
+    # the last word that is not certainly above
+    last = np.array([min(high - 1, LARGEST) for _, high in bounds], dtype=np.uint64)[which]
+    found = known < low
+    for i in np.flatnonzero(~found & (known <= last)).tolist():
+        found[i] = below(thresholds[which[i]], random, int(known[i]))
+    return found

@@ -12,9 +12,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import IntArray
-from affinedp.laws.cones import LatticeCones
-from affinedp.laws.sampler.coins import ExponentialChoice, Geometric, below, exp_threshold
-from affinedp.laws.sampler.many import NARROW, narrowed, uniform_below
+from affinedp.laws.polytope import LatticeCones
+from affinedp.laws.sampler.coins import (
+    NARROW,
+    ExponentialChoice,
+    Geometric,
+    below,
+    exp_threshold,
+    narrowed,
+    uniform_below,
+)
 from affinedp.laws.sampler.words import SYSTEM, LongWords, Random, Source, system_bytes
 
 # What is computed of e^(−y) in double precision is right to a thousandth of this.
@@ -27,13 +34,6 @@ class ConeNoise:
     The law is exact over all of Z^r, for cones of any determinant.  Nothing is
     kept from one call to the next.  How long a draw takes depends on what is
     drawn, so noise is drawn before data is read.
-
-    Parameters
-    ----------
-    cones : LatticeCones
-        The lattice in cones over the boundary of K.
-    rate : Fraction
-        Positive.
 
     Examples
     --------

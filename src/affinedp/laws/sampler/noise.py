@@ -1,19 +1,181 @@
-"""Integer noise for releases, from the operating system's randomness."""
+"""Integer noise for releases: many proposals at once, in whole numbers of 64 bits.
+
+A proposal is a row of words, and all rows take the same steps.  The threshold 2ᵏ e^(−y) / limit is
+computed in units of 2⁻³², with an error of less than ``SLACK`` units.  Where the uniform's
+first word is further from it than that, the proposal is decided.  Otherwise, and where the first
+word does not tell the cell, :func:`affinedp.laws.sampler.reference.proposal` decides, from the
+same row and further words.  docs/explanation/noise-sampler.md adds up the errors.
+"""
 
 from __future__ import annotations
 
 import math
 import operator
+from dataclasses import dataclass
 from fractions import Fraction
 from importlib.util import find_spec
 from typing import Any, Literal
 
+import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.laws.sampler.bulk import Thresholds, draws
-from affinedp.laws.sampler.law import IntegerLaw
-from affinedp.laws.sampler.words import Random, Source, system_bytes
+from affinedp.laws.sampler.reference import IntegerLaw, exp_minus, proposal, row_length
+from affinedp.laws.sampler.words import WORD_BITS, Random, Source, Words, system_bytes
+
+Units = NDArray[np.uint64]  # multiples of 2^-32
+Truths = NDArray[np.bool_]
+
+UNIT = 1 << WORD_BITS
+SHIFT = np.uint64(WORD_BITS)
+# A product of this and 2^32 fits in 64 bits, so thresholds and tables stop here.
+LARGEST = UNIT - 1
+# The errors of a threshold add up to less than 200 units.
+SLACK = 256
+# The first bit of a word is the sign; the ones that follow say the cell, unless all 31 are ones.
+CELLS = WORD_BITS - 1
+# e^(−g) = e^(−a/32) e^(−r) with a whole number a and r < 1/32; at g ≥ 32 it is less than a unit.
+REST_BITS = WORD_BITS - 5
+PARTS = 32 * 32
+# 1/n! for the series of e^(−r); the next term is about a unit.
+SERIES = (UNIT, UNIT, UNIT // 2, UNIT // 6, UNIT // 24)
+# (k + 1) 2^m ≤ 2^62 for the cells that are known here: such sizes fit in 64 bits.
+NARROW = 57
+# Temporary arrays of so many rows stay in the processor's cache.
+BLOCK = 1 << 13
+
+
+def _falling() -> Units:
+    """e^(−a/32) for all a, too small by less than 2 units."""
+    bits = 3 * WORD_BITS
+    factor = exp_minus(Fraction(1, 32), bits)[0]
+    value, values = 1 << bits, []
+    for _ in range(PARTS):
+        values.append(min(value >> (bits - WORD_BITS), LARGEST))
+        value = value * factor >> bits
+    return np.array(values, dtype=np.uint64)
+
+
+FALLING = _falling()
+
+
+@dataclass(frozen=True, eq=False)
+class Thresholds:
+    """What the rows of one law are compared with, in units.
+
+    With x = j / 2^m and w = 2^m / scale, it is ``tops[k] · e^(−g)``, where
+    g = (w²/2) x (2k + x) for the Gaussian and g = w x for the Laplace.
+    """
+
+    tops: Units  # 2ᵏ e^(−y) / limit at the first integer of cell k, too small by less than 5 units
+    half: np.uint64  # w²/2 for the Gaussian, w/2 for the Laplace, rounded down; below 0.72
+    quadratic: bool  # whether the law is the Gaussian
+
+    @classmethod
+    def of(cls, law: IntegerLaw) -> Thresholds:
+        """Prepare a law."""
+        tops = []
+        for k in range(CELLS):
+            low = exp_minus(law.exponent(k << law.cell_bits), WORD_BITS + k)[0]  # has the 2^k
+            tops.append(min(int(low / law.limit), LARGEST))
+        quadratic = law.name == "gaussian"
+        half = law.exponent(1 << law.cell_bits) / (1 if quadratic else 2)
+        # in a cell of one integer x is 0, and half is not used
+        units = int(half * UNIT) if law.cell_bits else 0
+        return cls(np.array(tops, dtype=np.uint64), np.uint64(units), quadratic)
+
+    def at(self, k: Units, x: Units) -> Units:
+        """Return thresholds, with an error of less than ``SLACK``."""
+        # every product is one of two factors of at most 32 bits, or 2^32 and one below 2^32
+        part = (x * self.half) >> SHIFT
+        g = ((part * x) >> SHIFT) + part * (k + k) if self.quadratic else part + part
+        r = g & np.uint64((1 << REST_BITS) - 1)
+        power = np.full_like(r, SERIES[-1])
+        for coefficient in SERIES[-2::-1]:
+            power = np.uint64(coefficient) - ((power * r) >> SHIFT)
+        a = np.minimum(g >> np.uint64(REST_BITS), np.uint64(PARTS - 1))
+        power = (power * FALLING[a.astype(np.intp)]) >> SHIFT
+        return np.asarray((power * self.tops[k.astype(np.intp)]) >> SHIFT)
+
+
+def draws(law: IntegerLaw, thresholds: Thresholds, count: int, random: Random) -> NDArray[Any]:
+    """Return integers of the law: of 64 bits if all of them fit, else Python integers."""
+    length = row_length(law)
+    parts = [np.zeros(0, dtype=np.int64)]
+    missing = count
+    while missing:
+        rows = min(BLOCK, 8 + 4 * missing)
+        words = random.words(rows * length).reshape(rows, length)
+        parts.append(accepted(law, thresholds, words, random)[:missing])
+        missing -= len(parts[-1])
+    return np.concatenate(parts)
+
+
+def accepted(law: IntegerLaw, thresholds: Thresholds, rows: Words, random: Random) -> NDArray[Any]:
+    """Return the integers that are accepted, in the order of the rows."""
+    k, negative, x = places(law, rows)
+    keep, left_open = decided(law, thresholds, rows, k, negative, x)
+    by_reference = {
+        int(row): proposal(law, rows[row].tolist(), lambda: int(random.words(1)[0]))
+        for row in np.flatnonzero(left_open)
+    }
+    for row, number in by_reference.items():
+        keep[row] = number is not None
+    chosen = np.flatnonzero(keep)
+    numbers = _signed(law, k[chosen], negative[chosen], rows[chosen, 1:-1])
+    known = {place: by_reference[int(chosen[place])] for place in np.flatnonzero(left_open[chosen])}
+    if any(abs(number) >= 1 << 63 for number in known.values() if number is not None):
+        numbers = numbers.astype(object)
+    for place, number in known.items():
+        numbers[place] = number
+    return numbers
+
+
+def places(law: IntegerLaw, rows: Words) -> tuple[Units, Truths, Units]:
+    """Return the cell, at most ``CELLS``; whether the sign is −; and the first 32 bits of x."""
+    first = rows[:, 0]
+    zeros = ~first & np.uint32(LARGEST >> 1)
+    # the ones before the first zero; a double holds 31 bits exactly
+    k = (CELLS - np.frexp(zeros.astype(np.float64))[1]).astype(np.uint64)
+    x = np.zeros_like(k)
+    if law.cell_bits:
+        unused = np.uint64(max(0, WORD_BITS - law.cell_bits))
+        x = rows[:, 1].astype(np.uint64) >> unused << unused
+    return k, first > LARGEST >> 1, x
+
+
+def decided(
+    law: IntegerLaw, thresholds: Thresholds, rows: Words, k: Units, negative: Truths, x: Units
+) -> tuple[Truths, Truths]:
+    """Return which rows are accepted for certain, and which are left open."""
+    uniform = rows[:, -1].astype(np.uint64)
+    threshold = thresholds.at(np.minimum(k, np.uint64(CELLS - 1)), x)
+    keep = uniform + np.uint64(SLACK + 1) <= threshold
+    left_open = ~keep & (uniform < threshold + np.uint64(SLACK))
+    left_open |= k == CELLS
+    # zero has one sign only; x = 0 is known for certain if one word holds all of j
+    zero = negative & (k == 0) & (x == 0)
+    if law.cell_bits <= WORD_BITS:
+        return keep & ~left_open & ~zero, left_open & ~zero
+    left_open |= zero
+    return keep & ~left_open, left_open
+
+
+def _signed(law: IntegerLaw, k: Units, negative: Truths, words: Words) -> NDArray[Any]:
+    """± (k · 2^m + j), of 64 bits where that is wide enough."""
+    unused = WORD_BITS * words.shape[1] - law.cell_bits
+    if law.cell_bits <= NARROW:
+        j = np.zeros_like(k)
+        for word in words.T:
+            j = (j << SHIFT) | word
+        sizes = ((k << np.uint64(law.cell_bits)) | (j >> np.uint64(unused))).astype(np.int64)
+    else:  # the cell and the words, one after the other, are the digits of the size
+        digits = np.column_stack([k, words]).astype(">u4")
+        strings = digits.view(f"V{digits.shape[1] * WORD_BITS // 8}").ravel().tolist()
+        sizes = np.empty(len(k), dtype=object)
+        sizes[:] = [int.from_bytes(string, "big") >> unused for string in strings]
+    return np.where(negative, -sizes, sizes)
+
 
 # Who draws: this room's sampler, or OpenDP's, which is the reference.
 Sampler = Literal["bulk", "opendp"]
@@ -43,14 +205,6 @@ class IntegerNoise:
     exact arithmetic.  Building the Python integers takes longer for longer ones.  So time says
     how many proposals were made, which tells nothing, and very little more; it is not constant.
 
-    Parameters
-    ----------
-    law : {"gaussian", "laplace"}
-        Which law.
-    scale : int or Fraction
-        σ of the Gaussian, b of the Laplace: positive, of any size, in steps of the grid.
-        ``Fraction(x)`` is exactly the value of a float x.
-
     Examples
     --------
     >>> noise = IntegerNoise("gaussian", 2**100)
@@ -69,37 +223,13 @@ class IntegerNoise:
         return f"IntegerNoise({self._law.name!r}, {self._law.scale!r})"
 
     def draw(self, size: int | tuple[int, ...], source: Source = system_bytes) -> NDArray[Any]:
-        """Draw fresh numbers.
-
-        Parameters
-        ----------
-        size : int or tuple of int
-            How many, or the shape.
-        source : callable
-            Gives random bytes.
-
-        Returns
-        -------
-        array of Python integers, dtype object
-            They have any size, and sums of them cannot overflow.
-        """
+        """Draw fresh numbers."""
         return self.draw_narrow(size, source).astype(object)
 
     def draw_narrow(
         self, size: int | tuple[int, ...], source: Source = system_bytes
     ) -> NDArray[Any]:
         """Draw fresh numbers, of 64 bits where all of them fit: for whom sums cannot overflow.
-
-        Parameters
-        ----------
-        size : int or tuple of int
-            How many, or the shape.
-        source : callable
-            Gives random bytes.
-
-        Returns
-        -------
-        array of int64, or of Python integers if one of them is longer
 
         Examples
         --------
@@ -115,22 +245,6 @@ def draw_integers(
     law: str, scale: int | Fraction, size: int | tuple[int, ...], source: Source = system_bytes
 ) -> NDArray[Any]:
     """Draw integers once; who draws often keeps an :class:`IntegerNoise`, which is quicker.
-
-    Parameters
-    ----------
-    law : {"gaussian", "laplace"}
-        Which law.
-    scale : int or Fraction
-        σ of the Gaussian, b of the Laplace, in steps of the grid.
-    size : int or tuple of int
-        How many, or the shape.
-    source : callable
-        Gives random bytes.
-
-    Returns
-    -------
-    array of Python integers, dtype object
-        They have any size, and sums of them cannot overflow.
 
     Examples
     --------

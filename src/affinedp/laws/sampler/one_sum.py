@@ -13,9 +13,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.laws.sampler.coins import BITS, Geometric, Threshold, below, ratio_threshold
-from affinedp.laws.sampler.exponential import exp_minus
-from affinedp.laws.sampler.many import NARROW, coins, uniform_below
+from affinedp.laws.sampler.coins import (
+    BITS,
+    NARROW,
+    Geometric,
+    Threshold,
+    below,
+    coins,
+    ratio_threshold,
+    uniform_below,
+)
+from affinedp.laws.sampler.reference import exp_minus
 from affinedp.laws.sampler.words import SYSTEM, LongWords, Random, Source, system_bytes
 
 # Below this many places a uniform subset is drawn by sorting random keys.
@@ -26,13 +34,6 @@ MOST_TOGETHER = 64
 
 class OneSumNoise:
     """Independent vectors of n whole numbers with sum 0 and P(z) ∝ exp(−rate ‖z‖₁ / 2).
-
-    Parameters
-    ----------
-    n : int
-        At least 2.
-    rate : Fraction
-        Positive.
 
     Examples
     --------

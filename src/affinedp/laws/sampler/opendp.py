@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from affinedp.errors import AffineDPError
 from affinedp.laws.sampler.coins import Geometric, bernoulli_exp
-from affinedp.laws.sampler.law import IntegerLaw
+from affinedp.laws.sampler.reference import IntegerLaw
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 # Beyond it many numbers would be drawn in the tail, where the sampler is no longer OpenDP's.

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
 from fractions import Fraction
 from struct import Struct
 
-from affinedp.laws.sampler.bulk import (
+from affinedp.laws.sampler.noise import (
     CELLS,
     FALLING,
     LARGEST,
@@ -16,12 +15,10 @@ from affinedp.laws.sampler.bulk import (
     SLACK,
     Thresholds,
 )
-from affinedp.laws.sampler.law import IntegerLaw
-from affinedp.laws.sampler.reference import proposal, row_length
+from affinedp.laws.sampler.reference import IntegerLaw, proposal, row_length
 from affinedp.laws.sampler.words import WORD_BITS, Source
 
 _FALLING = tuple(int(value) for value in FALLING)
-_AT_ONCE = 256  # bytes
 
 
 class SingleNoise:
@@ -71,18 +68,3 @@ class SingleNoise:
             power = coefficient - ((power * r) >> WORD_BITS)
         power = (power * _FALLING[min(g >> REST_BITS, PARTS - 1)]) >> WORD_BITS
         return (power * self._tops[k]) >> WORD_BITS
-
-
-def hashed_bytes(seed: bytes) -> Source:
-    """Return bytes that follow from a seed, by SHAKE-256: the same for the same seed."""
-    left, blocks = b"", 0
-
-    def source(count: int) -> bytes:
-        nonlocal left, blocks
-        while len(left) < count:
-            left += hashlib.shake_256(blocks.to_bytes(8, "big") + seed).digest(_AT_ONCE)
-            blocks += 1
-        taken, left = left[:count], left[count:]
-        return taken
-
-    return source

@@ -19,6 +19,7 @@ from affinedp.errors import AffineDPError
 WORD_BITS = 32
 # A key's stream is made in blocks of so many bytes.
 BLOCK_BYTES = 1 << 16
+FEW_BYTES = 256
 LEAST_SECRET = 16
 
 Words = NDArray[np.uint32]
@@ -36,15 +37,9 @@ def system_bytes(count: int) -> bytes:
 
 @dataclass(frozen=True)
 class Random:
-    """Words, bits and whole numbers from a source of bytes, little-endian on every machine.
+    """Words, bits and whole numbers from a source of bytes, little-endian on every machine."""
 
-    Attributes
-    ----------
-    source : callable
-        Gives bytes.
-    """
-
-    source: Source = system_bytes
+    source: Source = system_bytes  # gives bytes
 
     def words(self, count: int) -> Words:
         """Return words of 32 bits."""
@@ -79,11 +74,6 @@ class Key:
     the secret knows all noise that was drawn with it: where an engine's task graph or log holds a
     key, they are as secret as the data.
 
-    Attributes
-    ----------
-    secret : bytes
-        At least 16.
-
     Examples
     --------
     >>> key = Key(bytes(range(32)))
@@ -93,28 +83,27 @@ class Key:
     False
     """
 
-    secret: bytes = field(repr=False)
+    secret: bytes = field(repr=False)  # at least 16
 
     def __post_init__(self) -> None:
         if not isinstance(self.secret, bytes) or len(self.secret) < LEAST_SECRET:
             raise AffineDPError(f"a key is at least {LEAST_SECRET} bytes that nobody can guess")
 
     def source(self, *place: int | str | bytes) -> Source:
-        """Return the bytes of a place, from their beginning on.
+        """Return the bytes of a place, from their beginning on."""
+        return _Stream(b"affinedp key 1" + _typed((self.secret, *place)), BLOCK_BYTES).take
 
-        Parameters
-        ----------
-        *place : int, str or bytes
-            What the bytes are for; 1 and "1" are two places.
-        """
-        return _Stream(b"affinedp key 1" + _typed((self.secret, *place))).take
+
+def hashed_bytes(seed: bytes) -> Source:
+    """Return bytes that follow from a seed, a few at a time: the same for the same seed."""
+    return _Stream(seed, FEW_BYTES).take
 
 
 class _Stream:
     """Bytes one after the other, however they are asked for."""
 
-    def __init__(self, seed: bytes) -> None:
-        self._seed, self._block, self._left = seed, 0, b""
+    def __init__(self, seed: bytes, size: int) -> None:
+        self._seed, self._size, self._block, self._left = seed, size, 0, b""
 
     def take(self, count: int) -> bytes:
         """Return the next bytes."""
@@ -122,9 +111,9 @@ class _Stream:
         have = len(self._left)
         while have < count:
             number = self._block.to_bytes(8, "little")
-            parts.append(hashlib.shake_256(self._seed + number).digest(BLOCK_BYTES))
+            parts.append(hashlib.shake_256(self._seed + number).digest(self._size))
             self._block += 1
-            have += BLOCK_BYTES
+            have += self._size
         whole = b"".join(parts)
         self._left = whole[count:]
         return whole[:count]

@@ -14,9 +14,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Norm
-from affinedp.domains.component import Component
-from affinedp.domains.network import network_of
-from affinedp.errors import DoubtfulZeroError, TooManyCircuitsError
+from affinedp.domains.component import Component, network_of
+from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.neighbours.circuits.prepare import (
     ColumnSide,
     Cycles,
@@ -172,20 +171,18 @@ def _run(
     raise _no_prime()
 
 
-def _too_many_suspects(count: int) -> DoubtfulZeroError:
-    return DoubtfulZeroError(
+def _too_many_suspects(count: int) -> AffineDPError:
+    return AffineDPError(
         f"{count:,} or more neighbour directions have coefficients so small that floating point "
         "cannot tell them. Rescale the entries, leave out couplings that weak, or protect them "
-        "with FreeSetAdjacency or DirectionAdjacency",
-        0.0,
+        "with FreeSetAdjacency or DirectionAdjacency"
     )
 
 
-def _no_prime() -> DoubtfulZeroError:
-    return DoubtfulZeroError(
+def _no_prime() -> AffineDPError:
+    return AffineDPError(
         "the zeros of the neighbour directions could not be decided. Rescale the entries, or use "
-        "FreeSetAdjacency or DirectionAdjacency",
-        0.0,
+        "FreeSetAdjacency or DirectionAdjacency"
     )
 
 

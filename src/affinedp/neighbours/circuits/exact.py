@@ -11,7 +11,7 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.domains.component import Component
 from affinedp.domains.manifold import AffineManifold
-from affinedp.errors import AffineDPError, DoubtfulZeroError
+from affinedp.errors import AffineDPError
 from affinedp.exact.rational import exact_circuit, null_vector
 from affinedp.neighbours.circuits.prepare import Marks
 from affinedp.neighbours.norms import EPS, as_float
@@ -39,11 +39,10 @@ class ExactCircuits:
         else:
             exact = _from_kernel(kernel, support, component.dim)
         if exact is None:
-            raise DoubtfulZeroError(
+            raise AffineDPError(
                 "a neighbour direction found in floating point is none in exact arithmetic; "
                 "the coefficients differ too much in size. Rescale the entries, or use "
-                "FreeSetAdjacency or DirectionAdjacency",
-                0.0,
+                "FreeSetAdjacency or DirectionAdjacency"
             )
         return dict(zip(support.tolist(), exact))
 

@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Norm
 from affinedp.compiling import STEPS_PER_CALL, Compiled
-from affinedp.domains.component import Component
-from affinedp.domains.network import Network
+from affinedp.domains.component import Component, Network
 from affinedp.exact.canonical import EPS
 from affinedp.exact.modular import inverses
 from affinedp.neighbours.circuits.compiled import ACCURATE, column_side, kernel_side
@@ -82,23 +81,12 @@ class Folded:
     """Rows of a kernel with parallel ones merged.
 
     Entry i of ``basis @ ξ`` is ``factor[i] · (unit[group[i]] @ ξ)``.
-
-    Attributes
-    ----------
-    unit : array, shape (groups, k)
-        One unit row for each group.
-    factor : array, shape (entries,)
-        Length and sign of each entry's row.
-    group : array of int, shape (entries,)
-        The group of each entry.
-    leaders : array of int, shape (groups,)
-        The entry that stands for the group.
     """
 
-    unit: FloatArray
-    factor: FloatArray
-    group: IntArray
-    leaders: IntArray
+    unit: FloatArray  # one unit row for each group; shape (groups, k)
+    factor: FloatArray  # length and sign of each entry's row; shape (entries,)
+    group: IntArray  # the group of each entry; shape (entries,)
+    leaders: IntArray  # the entry that stands for the group; shape (groups,)
 
 
 def fold_parallel(component: Component, basis: FloatArray) -> Folded:

@@ -34,7 +34,8 @@ async function send(method, path, { body, headers = {}, signal } = {}) {
   let content = {};
   try {
     content = await answer.json();
-  } catch {
+  } catch (error) {
+    if (error.name === "AbortError") throw error; // another question took its place
     content = { message: "the studio sent no answer" };
   }
   if (answer.status === 401) unreachable("This link belongs to another run of the studio. Take the link that the terminal shows.");

@@ -1,32 +1,51 @@
 // First views of control and consensus: the promise, noise over time, error over rounds.
 import { ask, Refused, save } from "./api.js";
 import { lines, network } from "./charts.js";
-import { chances, el, fill, find, later, LAWS, number, upward } from "./dom.js";
+import { chances, el, fill, find, later, LAWS, number, stale, upward } from "./dom.js";
 import { sized, state, write } from "./state.js";
 
 let open = "";
 
 function field(name, label, properties = {}, tag = "input") {
   const box = el(tag, { id: `f-${name}`, spellcheck: "false", autocomplete: "off", ...properties });
-  box.addEventListener("input", () => { state[name] = box.value; write(); soon(); });
+  box.addEventListener("input", () => { state[name] = box.value; write(); asked(); });
   return el("div", { class: "field" }, el("label", { for: `f-${name}` }, label), box);
 }
 
 const numeric = { type: "number", min: "0", step: "any", inputmode: "decimal" };
 
+// Systems and networks to begin with; each sets the fields that it names.
+const EXAMPLES = {
+  control: {
+    "a vehicle": { A: "1 0.1; 0 1", C: "1 0", horizon: "100", reach: "1 0.1", neighbours: "time-local" },
+    "a heated room": { A: "0.95", C: "1", horizon: "168", reach: "1", neighbours: "forward" },
+    "two tanks": { A: "0.9 0.05; 0.1 0.9", C: "1 0; 0 1", horizon: "100", reach: "1", neighbours: "forward" },
+  },
+  consensus: {
+    "a ring of ten": { links: "1 2\n2 3\n3 4\n4 5\n5 6\n6 7\n7 8\n8 9\n9 10\n10 1", rounds: "60" },
+    "a street of six houses": { links: "1 2\n2 3\n3 4\n4 5\n5 6", rounds: "100" },
+    "a meter and five homes": { links: "meter ann\nmeter ben\nmeter cleo\nmeter dan\nmeter eve", rounds: "40" },
+  },
+};
+
+const examples = (view) => el("p", { class: "quiet" }, "Try ", Object.entries(EXAMPLES[view]).flatMap(([words, fields], i) => [
+  i ? ", " : "",
+  el("button", { class: "link", onclick: () => { Object.assign(state, fields); write(); stale([`${view}-verdict`, `${view}-pictures`], true); show(view); } }, words),
+]), ".");
+
 function panel(view, title, words, controls, pictures) {
   fill(find(`view-${view}`), el("h1", { class: "lead" }, title), el("div", { class: "columns" },
-    el("div", { class: "steps" }, el("section", { class: "card", "aria-label": "What is known" }, el("h2", {}, words), controls, el("p", { class: "warn", role: "alert", id: `${view}-wrong`, hidden: true }), el("p", { class: "work", role: "status", id: `${view}-work`, hidden: true })),
-      el("section", { class: "card", "aria-label": "Over time" }, pictures)),
+    el("div", { class: "steps" }, el("section", { class: "card", "aria-label": "What is known" }, el("h2", {}, words), examples(view), controls, el("p", { class: "warn", role: "alert", id: `${view}-wrong`, hidden: true }), el("p", { class: "work", role: "status", id: `${view}-work`, hidden: true })),
+      el("section", { class: "card", "aria-label": "Over time", id: `${view}-pictures` }, pictures)),
     el("aside", { class: "verdict", "aria-label": "Verdict" }, el("div", { class: "card", id: `${view}-verdict`, "aria-live": "polite" }))));
 }
 
 export function setUp() {
-  const promises = el("select", { id: "f-neighbours" }, [["time-local", "the state at any one time (Theorem 3)"], ["initial", "the first state only"], ["manifold", "any free entries (Definition 4)"]].map(([value, text]) => el("option", { value }, text)));
-  promises.addEventListener("change", () => { state.neighbours = promises.value; write(); soon(); });
+  const promises = el("select", { id: "f-neighbours" }, [["time-local", "the state at any one time"], ["forward", "a jump of the state, at any time"], ["initial", "the first state only"], ["manifold", "any number (Definition 4)"]].map(([value, text]) => el("option", { value }, text)));
+  promises.addEventListener("change", () => { state.neighbours = promises.value; write(); asked(); });
   panel("control", "Fresh noise at every step is averaged away.", "A plant sends its measurements", [
     el("div", { class: "grid wide" }, field("A", "A: how the state moves, x(t+1) = A x(t) + …", { rows: "3" }, "textarea"), field("C", "C: what is sent, y(t) = C x(t)", { rows: "3" }, "textarea")),
-    el("div", { class: "grid" }, field("horizon", "Measurements", { type: "number", min: "1", max: "2000" }), field("reach", "How far each state moves (μ)"), field("c_epsilon", "Privacy loss ε", numeric), field("c_delta", "δ", numeric)),
+    el("div", { class: "grid" }, field("horizon", "Measurements", { type: "number", min: "1", max: "2000" }), field("reach", "μ: how far a state moves"), field("c_epsilon", "Privacy loss ε", numeric), field("c_delta", "δ", numeric)),
     el("div", { class: "field" }, el("label", { for: "f-neighbours" }, "What must stay hidden"), promises)],
     [el("h2", {}, "Noise over time"), el("figure", {}, el("div", { id: "control-lines" }), el("figcaption", { class: "keys", id: "control-keys" })), el("p", { class: "buttons" }, el("button", { class: "plain", id: "control-script" }, "Take the script home"))]);
   const links = field("links", "Links: two names per line, and a weight if you like", { rows: "8" }, "textarea");
@@ -38,13 +57,13 @@ export function setUp() {
     state.links = (await chosen.text()).replaceAll("\r", "");
     find("f-links").value = state.links;
     write();
-    soon();
+    asked();
   });
   const law = el("select", { id: "f-n_law" }, [["auto", "the best"], ["gaussian", "Gaussian"], ["laplace", "Laplace"]].map(([value, text]) => el("option", { value }, text)));
-  law.addEventListener("change", () => { state.n_law = law.value; write(); soon(); });
+  law.addEventListener("change", () => { state.n_law = law.value; write(); asked(); });
   panel("consensus", "Agents find their average without showing their values.", "A network of agents", [
     links, el("p", { class: "quiet" }, el("label", { class: "link file" }, "or read the links from a file", file)),
-    el("div", { class: "grid" }, field("n_epsilon", "Privacy loss ε", numeric), field("n_delta", "δ", numeric), field("n_mu", "How far one value moves (μ)", numeric), field("spread", "Values at first lie between 0 and", numeric), field("rounds", "Rounds", { type: "number", min: "1", max: "2000" }), el("div", { class: "field" }, el("label", { for: "f-n_law" }, "Law of the noise"), law))],
+    el("div", { class: "grid" }, field("n_epsilon", "Privacy loss ε", numeric), field("n_delta", "δ", numeric), field("n_mu", "μ: how far a value moves", numeric), field("spread", "Values at first lie between 0 and", numeric), field("rounds", "Rounds", { type: "number", min: "1", max: "2000" }), el("div", { class: "field" }, el("label", { for: "f-n_law" }, "Law of the noise"), law))],
     [el("h2", {}, "Error over rounds"), el("figure", {}, el("div", { id: "consensus-lines" }), el("figcaption", { class: "keys" }, [["ours", "what an agent holds"], ["independent", "what it sends"], ["added", "corrected by its own noise"]].map(([kind, words]) => el("span", {}, el("i", { class: `key ${kind}` }), words)))), el("p", { class: "buttons" }, el("button", { class: "plain", id: "consensus-script" }, "Take the script home"))]);
 }
 
@@ -73,7 +92,7 @@ async function update() {
       links: state.links, rounds: sized(state.rounds), mu: sized(state.n_mu), spread: sized(state.spread), law: state.n_law,
       epsilon: sized(state.n_epsilon), delta: sized(state.n_delta),
     }, working(view))).answer);
-    find(`${view}-work`).hidden = true;
+    stale([`${view}-verdict`, `${view}-pictures`], false);
   } catch (error) {
     if (error.name === "AbortError") return;
     if (!(error instanceof Refused)) throw error;
@@ -84,6 +103,13 @@ async function update() {
 }
 
 const soon = later(200, update);
+
+// What stands there is about an older input: greyed at once.
+function asked() {
+  document.body.dataset.busy = "yes";
+  stale([`${open}-verdict`, `${open}-pictures`], true);
+  soon();
+}
 
 export function show(view) {
   open = view;
@@ -99,17 +125,17 @@ function showControl(answer) {
   fill(find("control-verdict"),
     el("p", { class: "eyebrow" }, "Fresh noise, right for one measurement"),
     claim(["claimed ", el("b", {}, `ε = ${upward(answer.claimed)}`)], upward(answer.really), answer.really <= answer.claimed * 1.000001),
-    el("p", { class: "said" }, `Sent ${number(Number(state.horizon), 9)} times, noise of ${number(answer.single)} is averaged away.`),
+    el("p", { class: "said" }, `Sent ${number(Number(state.horizon), 9)} times, noise of ${number(answer.single)} is averaged away: an attacker guesses right up to `, el("b", { class: "sure" }, chances(answer.certainty_before)), " times."),
     el("hr"),
-    el("p", { class: "eyebrow" }, "One draw for all steps"),
+    el("p", { class: "eyebrow" }, answer.way[0].toUpperCase() + answer.way.slice(1)),
     claim(["claimed ", el("b", {}, `ε = ${upward(answer.claimed)}`)], upward(answer.kept), true),
     el("p", { class: "saved" }, el("b", {}, `${number(answer.error, 3)} instead of ${number(answer.fresh.error, 3)}`), " typical error: what fresh noise needs that truly keeps the promise."),
-    el("p", { class: "said" }, "An attacker who hears everything, and starts from a coin flip, guesses right at most ", el("b", {}, chances(answer.odds)), " times."),
+    el("p", { class: "said" }, "An attacker who hears everything, and starts from a coin flip, guesses right at most ", el("b", { class: "sure" }, chances(answer.certainty)), " times."),
     el("details", {}, el("summary", {}, "What the promise rests on"), el("ul", {}, [`The promise is about: ${answer.neighbours}.`, `It rests on: ${answer.basis}.`, ...answer.notes, ...answer.warnings].map((one) => el("li", {}, one)))));
   const series = answer.outputs.map((values, i) => ({ kind: i ? `ours more${Math.min(i, 3)}` : "ours", values }));
   series.push({ kind: "independent", values: answer.times.map(() => answer.fresh.sigma) });
   fill(find("control-lines"), lines(answer.times, series, { title: "Standard deviation of the noise on each measurement", below: "measurement" }));
-  fill(find("control-keys"), el("span", {}, el("i", { class: "key ours" }), "one draw for all steps"), el("span", {}, el("i", { class: "key independent" }), "fresh noise, same promise"));
+  fill(find("control-keys"), el("span", {}, el("i", { class: "key ours" }), answer.way), el("span", {}, el("i", { class: "key independent" }), "fresh noise, same promise"));
   find("control-script").onclick = () => save("noise.py", answer.script, "text/x-python");
 }
 
@@ -120,7 +146,7 @@ function showConsensus(answer) {
     claim(["each sends its value with noise of ", el("b", {}, number(answer.noise, 3))], `ε = ${upward(answer.kept)}`, true),
     el("div", { class: "pairplot" }, network(answer.agents, answer.places, answer.links, "The network")),
     el("p", { class: "saved" }, el("b", {}, number(answer.limits.message, 3)), " typical error of the average, read from the messages; ", el("b", {}, number(answer.limits.state, 3)), " from what an agent holds."),
-    el("p", { class: "said" }, "An attacker who hears every message, and starts from a coin flip, guesses one agent’s change right at most ", el("b", {}, chances(answer.odds)), " times."),
+    el("p", { class: "said" }, "An attacker who hears every message, and starts from a coin flip, guesses one agent’s change right at most ", el("b", { class: "sure" }, chances(answer.certainty)), " times."),
     el("details", {}, el("summary", {}, "What the promise rests on"), el("ul", {}, [`The promise is about: ${answer.neighbours}.`, `It rests on: ${answer.basis}.`, ...answer.warnings].map((one) => el("li", {}, one)))));
   const rounds = answer.errors.state.map((_, i) => i);
   fill(find("consensus-lines"), lines(rounds, [{ kind: "ours", values: answer.errors.state }, { kind: "independent", values: answer.errors.message }, { kind: "added", values: answer.errors.corrected }], { title: "Typical error of the average, round by round", below: "round" }));

@@ -91,7 +91,11 @@ export function graph(drawing, moved, title) {
     const half = Math.max(16, name.length * 3.9 + 8);
     made.append(svg("rect", { class: move ? "entry moved" : "entry", x: x - half, y: y - 14, width: 2 * half, height: 28, rx: 14 }, svg("title", {}, entry.name)));
     made.append(svg("text", { class: move ? "label moved" : "label", x, y: y + 4.5, "text-anchor": "middle" }, name));
-    if (move) made.append(svg("text", { class: "move", x: x + half + 4, y: y + 4.5 }, (move > 0 ? "+" : "−") + number(Math.abs(move), 3)));
+    if (!move) continue;
+    const words = (move > 0 ? "+" : "−") + number(Math.abs(move), 3);
+    // beside it, or below where its neighbours leave no room
+    const beside = half + 6 + words.length * 8 < (width - 40) / rows[levels.indexOf(entry.level)].length - half;
+    made.append(svg("text", beside ? { class: "move", x: x + half + 4, y: y + 4.5 } : { class: "move", x, y: y + 29, "text-anchor": "middle" }, words));
   }
   return made;
 }

@@ -37,6 +37,10 @@ export function show(target, yes) {
   target.hidden = !yes;
 }
 
+export function stale(ids, yes) {
+  for (const id of ids) find(id).classList.toggle("stale", yes);
+}
+
 // Four digits for people; a promise is rounded up, unless only a rounding error is dropped.
 export function number(value, digits = 4) {
   if (value === null || value === undefined) return "∞";
@@ -56,8 +60,8 @@ export function upward(value, digits = 4) {
 
 export const signed = (value) => (value > 0 ? "+" : "−") + number(Math.abs(value));
 
-// "72 of 100", never too low
-export const chances = (share) => `${Math.min(100, Math.ceil(share * 100 - 1e-9))} of 100`;
+// "73.2 of 100", never too low
+export const chances = (share) => `${Math.min(100, Math.ceil(share * 1000 - 1e-8) / 10)} of 100`;
 
 export function later(wait, action) {
   let timer = 0;

@@ -5,6 +5,8 @@ import * as rows from "./rows.js";
 import { also, DEFAULTS, state } from "./state.js";
 
 const SIZES = [[1e9, "GB"], [1e6, "MB"], [1e3, "KB"]];
+// Columns of a file that are published before anything else is said.
+const MOST_AT_ONCE = 40;
 let limit = 50_000_000;
 let outline = null;
 let found = null;
@@ -48,6 +50,8 @@ export function setUp(changed, most) {
   for (const button of document.querySelectorAll("[data-example]"))
     button.addEventListener("click", () => {
       state.equations = button.dataset.example;
+      state.hidden = button.dataset.who;
+      state.also = "";
       refresh();
       changed();
     });
@@ -86,10 +90,20 @@ async function choose(file, changed) {
     rejected = [];
     rows.forget();
     await peek(changed);
+    if (state.file) about(outline.columns);
   } catch (error) {
     failed(error);
   }
   changed();
+}
+
+// From now on the page is about this table: about people in it, until somebody says otherwise.
+function about(columns) {
+  const own = written().filter((line) => columns.some((name) => line.includes(name)));
+  state.equations = own.join("\n");
+  state.also = columns.length <= MOST_AT_ONCE ? JSON.stringify(columns) : "";
+  if (state.hidden === DEFAULTS.hidden) state.hidden = "person";
+  refresh();
 }
 
 function failed(error) {
@@ -133,7 +147,10 @@ async function discover(changed) {
     )).answer;
     rows.learned(told);
     found = { ...told, epsilon: question.epsilon }; // the costs are about this ε, whatever comes later
+    if (state.also) state.also = JSON.stringify(told.numbers); // labels are no numbers
+    refresh();
     showFile(changed);
+    changed();
   } catch (error) {
     if (error instanceof Refused) fill(place, el("p", { class: "warn", role: "alert" }, error.message));
   }
@@ -151,25 +168,29 @@ function suggestions(changed) {
     showFile(changed);
     changed();
   };
-  // the text that was there as an example does not speak of this file
-  const own = () => written().filter((line) => found.equations.some((one) => one.text === line) || outline.columns.some((name) => line.includes(name)));
-  const accept = (text) => change([...own().filter((line) => line !== text), text], no.filter((one) => one !== text));
-  const reject = (text) => change(own().filter((line) => line !== text), [...no.filter((one) => one !== text), text]);
-  const all = el("button", { class: "plain", id: "accept-all", onclick: () => change([...new Set([...own(), ...found.equations.map((one) => one.text)])], []) }, "Everyone knows all of these");
+  // no data says in which numbers a person is counted: whoever accepts a total for people says it
+  const people = ["person", "replace"].includes(state.hidden);
+  const text = (one) => (people && one.total ? one.total : one.text);
+  const others = (one) => written().filter((line) => line !== one.text && line !== one.total);
+  const accept = (one) => change([...others(one), text(one)], no.filter((other) => other !== one.text));
+  const reject = (one) => change(others(one), [...no.filter((other) => other !== one.text), one.text]);
+  const every = () => change([...found.equations.reduce((lines, one) => lines.filter((line) => line !== one.text && line !== one.total), written()), ...found.equations.map(text)], []);
+  const all = el("button", { class: "plain", id: "accept-all", onclick: every }, "Everyone knows all of these");
   return [
     el("h3", {}, "Equations found in it: which of them does everyone know?"),
     el("ul", { class: "found" }, found.equations.map((one) => {
-      const taken = written().includes(one.text);
+      const taken = [one.text, one.total].some((form) => form && written().includes(form));
       const refused = no.includes(one.text);
       const cost = one.cost === null ? "" : ` If it is forgotten, ε = ${found.epsilon} is really ${one.note.startsWith("at least") ? "at least " : ""}${one.cost_text}.`;
       return el("li", { class: taken ? "taken" : refused ? "refused" : "" },
-        el("code", {}, one.text),
+        el("code", {}, text(one)),
         el("span", { class: "quiet" }, `${one.pattern}, holds in ${one.holds} rows.${cost}`),
         el("span", { class: "buttons" },
-          el("button", { class: "plain", "aria-pressed": String(taken), "aria-label": `Everyone knows ${one.text}`, onclick: () => accept(one.text) }, "Everyone knows it"),
-          el("button", { class: "plain", "aria-pressed": String(refused), "aria-label": `Not public: ${one.text}`, onclick: () => reject(one.text) }, "Not public")));
+          el("button", { class: "plain", "aria-pressed": String(taken), "aria-label": `Everyone knows ${text(one)}`, onclick: () => accept(one) }, "Everyone knows it"),
+          el("button", { class: "plain", "aria-pressed": String(refused), "aria-label": `Not public: ${text(one)}`, onclick: () => reject(one) }, "Not public")));
     })),
     found.equations.length > 1 ? el("p", { class: "buttons" }, all) : null,
+    people && found.equations.some((one) => one.total) ? el("p", { class: "quiet" }, "Accepting a total says that people are counted in its parts.") : null,
     found.doubtful.length ? el("p", { class: "quiet" }, `May be chance: ${found.doubtful.join("; ")}.`) : null,
     found.labels.length ? el("p", { class: "quiet" }, `Read as labels, not as numbers: ${found.labels.slice(0, 12).join(", ")}.`) : null,
   ];

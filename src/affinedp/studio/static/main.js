@@ -1,7 +1,7 @@
 // From the address to the page, and from every change back to the address.
 import { ask, get, leave, Refused, whenUnreachable } from "./api.js";
 import * as applications from "./applications.js";
-import { fill, find, later, show } from "./dom.js";
+import { fill, find, later, show, stale } from "./dom.js";
 import * as home from "./home.js";
 import * as known from "./known.js";
 import * as noise from "./noise.js";
@@ -79,6 +79,7 @@ function stuck(message) {
 }
 
 function refused(message) {
+  stale(["verdict-fixed", "design-shown", "step-4"], false);
   show(find("design-shown"), false);
   show(find("design-said"), Boolean(message));
   fill(find("design-said"), message);
@@ -126,6 +127,7 @@ const soon = later(150, update);
 
 function changed() {
   document.body.dataset.busy = "yes";
+  noise.outdated();
   noise.refresh();
   write();
   soon();

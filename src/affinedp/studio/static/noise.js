@@ -1,6 +1,6 @@
 // Steps 2 and 3 and the verdict: what forgetful noise gives away, and the noise that does not.
 import { bars, graph, pair } from "./charts.js";
-import { chances, el, fill, find, number, show, signed, upward } from "./dom.js";
+import { chances, el, fill, find, number, show, signed, stale, upward } from "./dom.js";
 import { moves, setMoves, state } from "./state.js";
 
 const MOST_BOXES = 60;
@@ -38,11 +38,29 @@ export function refresh() {
   if (state.moves) find("each").checked = true;
   find("mu-label").textContent = state.hidden === "definition4" ? "How far one number moves (μ)" : "How much one person counts for (μ)";
   show(find("mu-row"), state.hidden !== "directions");
+  show(find("mu-words"), state.hidden !== "directions");
   show(find("counted-row"), state.hidden === "person");
   show(find("directions-row"), state.hidden === "directions");
 }
 
 export const slid = (value) => String(Number(Math.exp(LEAST + ((MOST - LEAST) * value) / 1000).toPrecision(2)));
+
+const LEAK = ["verdict-leak", "graph-figure", "hidden-words", "bare"];
+const DESIGN = ["verdict-fixed", "design-shown", "step-4"];
+
+// What stands there is about an older input: greyed at once, until the answer comes.
+export function outdated() {
+  stale([...LEAK, ...DESIGN], true);
+  for (const button of document.querySelectorAll("[data-file]")) button.disabled = true;
+}
+
+// The number that a promise is about: how sure an attacker can become.
+const certainty = (answer) => [
+  "Whoever must tell whether the secret changed goes from a coin flip, 50 of 100, to at most ",
+  el("b", { class: "sure" }, chances(answer.certainty)),
+  answer.delta ? " right guesses" : " sure, whatever comes out",
+  ` (on average at most ${chances(answer.odds)} right guesses).`,
+];
 
 export function showLeak(answer) {
   find("fix").disabled = false;
@@ -63,8 +81,9 @@ export function showLeak(answer) {
     el("span", { class: answer.kept ? "really kept" : "really" }, answer.exact ? "really " : "really up to ", el("b", { id: "really" }, really)),
   );
   fill(find("pair-before"), pair(answer.curve, "What an attacker sees of ordinary noise, with and without the secret change"));
-  fill(find("odds-before"), `Whoever must tell whether the secret changed, and starts from a coin flip, guesses right up to `, el("b", {}, chances(answer.odds)), ` times.`);
+  fill(find("odds-before"), certainty(answer));
   find("verdict-leak").classList.toggle("bad", !answer.kept);
+  stale(LEAK, false);
 }
 
 export function waitLeak(progress, stop) {
@@ -73,6 +92,7 @@ export function waitLeak(progress, stop) {
 }
 
 export function noLeak(message) {
+  stale(LEAK, false);
   find("fix").disabled = true;
   find("verdict-leak").classList.remove("bad");
   fill(find("claim"), el("span", { class: "really wait" }, message));
@@ -88,12 +108,12 @@ export function showDesign(answer, changed) {
   shown = answer;
   show(find("design-shown"), true);
   show(find("design-said"), false);
+  stale(DESIGN, false);
   const box = find("error");
   if (box !== document.activeElement) box.value = number(answer.error, 5);
   find("error-slide").value = String(Math.round((1000 * (Math.log(answer.error / answer.independent.error) + 3)) / 6));
   find("error-slide").dataset.unit = String(answer.independent.error);
-  fill(find("odds"), "An attacker who starts from a coin flip, and knows everything else, guesses right at most ", el("b", {}, chances(answer.odds)), " times. ",
-    `Nothing that they can see becomes more than ${upward(answer.factor, 3)} times as likely${answer.delta ? `, plus a chance of ${state.delta}` : ""} because of the secret change.`);
+  fill(find("odds"), certainty(answer), ` Nothing they can see becomes more than ${upward(answer.factor, 3)} times as likely${answer.delta ? `, plus a chance of ${state.delta}` : ""} because of the secret change.`);
   const bare = find("bare");
   if (answer.unprotected.length && bare.hidden) {
     show(bare, true);
@@ -104,6 +124,13 @@ export function showDesign(answer, changed) {
   showFinePrint(answer);
   showFixed(answer);
 }
+
+const SHAPES = {
+  gaussian: "a bell, best for many numbers",
+  laplace: "a peak with equal falls, number by number",
+  knorm: "shaped like the changes that it must hide",
+  staircase: "a Laplace peak cut into steps",
+};
 
 function showLaws(answer, changed) {
   const errors = new Map(answer.alternatives.map((one) => [one.law, one]));
@@ -116,6 +143,7 @@ function showLaws(answer, changed) {
     else if (other) words = other.error ? `at least ${number(other.error)}` : "not designed";
     const barred = law === "gaussian" && !Number(state.delta);
     if (barred) words = "needs δ > 0";
+    words = [SHAPES[law], words].filter(Boolean).join(": ");
     return el("label", { class: barred ? "barred" : "" },
       el("input", { type: "radio", name: "law", value: law, checked: state.law === law, disabled: barred, onchange: () => { state.law = law; changed(); } }),
       el("b", {}, law === "auto" ? "The best" : answer.laws[law]), el("span", {}, words));
@@ -178,7 +206,7 @@ export function showFixed(answer) {
   fill(find("claim-fixed"), el("span", { class: "meant" }, "claimed ", el("b", {}, `ε = ${upward(Number(state.epsilon))}`)), el("span", { class: "arrow", "aria-hidden": "true" }, "→"),
     el("span", { class: "really kept" }, answer.exact ? "really " : "really at most ", el("b", { id: "kept" }, upward(answer.kept))));
   fill(find("pair-after"), pair(answer.curve, "What an attacker sees of the designed noise, with and without the secret change"));
-  fill(find("odds-after"), "The same attacker guesses right at most ", el("b", {}, chances(answer.odds)), " times.");
+  fill(find("odds-after"), certainty(answer));
   const share = Math.floor(100 * answer.saved + 1e-6);
   fill(find("saved"), el("b", {}, `${number(answer.error, 3)} instead of ${number(answer.independent.error, 3)}`), ` typical error`,
     share > 0 ? `: ${share} % less squared error than honest independent noise` : ", as honest independent noise", answer.equations.length ? ", and the numbers still add up." : ".");

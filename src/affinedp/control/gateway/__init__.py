@@ -1,1 +1,0 @@
-"""The gateway: one noisy measurement per step, from one draw for the whole trajectory."""

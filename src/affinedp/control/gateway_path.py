@@ -1,0 +1,433 @@
+"""What a gateway sends with: the noise of a mechanism over one run, its path, what it states."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import FloatArray, dense
+from affinedp.control.checks import causal, whole_number
+from affinedp.control.gateway_plan import (
+    STREAM_BITS,
+    Facts,
+    GatewayPlan,
+    facts_of,
+    plan_for,
+    white_plan,
+)
+from affinedp.control.sensors import Reach, Resolution, Sensor, check_range, sensor_of
+from affinedp.domains.dynamics import ENDLESS, Dynamics
+from affinedp.errors import AffineDPError
+from affinedp.laws.gaussian import Gaussian
+from affinedp.laws.knorm import KNorm
+from affinedp.laws.polytope import LatticeCones, Polytope, polytope_of
+from affinedp.laws.sampler import IntegerNoise, draw_integers
+from affinedp.laws.sampler.cone import ConeNoise
+from affinedp.mechanism import Mechanism
+from affinedp.privacy.guarantee import Guarantee
+from affinedp.strategies.base import GRID_BITS, Sent
+from affinedp.strategies.causal import Causal, Path
+from affinedp.strategies.filter import Filter
+from affinedp.strategies.trajectory import Fresh, Trajectory
+
+# Vertices are multiples of this many steps, so that few proposals are rejected.
+SPLIT = 256
+# How long one draw takes tells about it: it is one of so many.
+BATCH = 64
+RATE_BITS = 80
+
+
+@dataclass(frozen=True, eq=False)
+class BodyOnGrid:
+    """The body of the noise in steps, and what reading on the grid is charged."""
+
+    # A step is ``2**exponent`` in every coordinate
+    exponent: int
+    # with whole vertices
+    body: Polytope
+    # at least the gauge of the difference between what is read of neighbours
+    charge: Fraction
+
+    @classmethod
+    def of(cls, law: KNorm, sensitivity: float) -> BodyOnGrid:
+        """Put the body on a grid on which a step moves no output by 2⁻⁵⁶ of its noise."""
+        whole = polytope_of(dense(law.points))
+        inverse = np.linalg.inv(np.linalg.cholesky(dense(law.moment)))
+        size = float(np.linalg.norm(inverse)) * math.sqrt(len(inverse)) * 1.01
+        if not 0 < size < math.inf:
+            raise AffineDPError("the noise is too ill-conditioned to send with")
+        exponent = math.frexp(1 / size)[1] - 2 - GRID_BITS
+        unit = SPLIT * Fraction(2) ** exponent
+        body = Polytope(
+            [
+                tuple(Fraction(SPLIT * round(c / unit)) for c in vertex)
+                for vertex in whole.exact_vertices
+            ]
+        )
+        # a vertex is off by SPLIT/2 steps in every coordinate at most, and gauges are sums of them
+        off = body.box([Fraction(SPLIT, 2)] * body.dimension)
+        longest = Fraction(sensitivity) / Fraction(law.rate)
+        cell = body.box([Fraction(1)] * body.dimension)
+        return cls(exponent, body, longest * (1 + off) + 3 * cell)
+
+    def draw(self, sensitivity: float, factor: float) -> tuple[int, ...]:
+        """Return the one draw, in steps."""
+        rate = Fraction(sensitivity) / Fraction(factor) / self.charge
+        unit = Fraction(2) ** (math.frexp(float(rate))[1] - RATE_BITS)
+        noise = ConeNoise(LatticeCones(self.body), math.floor(rate / unit) * unit)
+        return tuple(int(c) for c in noise.draw(BATCH)[0])
+
+
+# Steps that a gateway keeps of noise without an end; older ones are not sent again.
+KEPT = 4096
+# Steps over which reach is worked out.
+MOST_REACHED = 1_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Sending:
+    """The noise of a mechanism over one run; it holds nothing secret."""
+
+    # what promises
+    mechanism: Mechanism
+    # its noise, over the steps of this run
+    strategy: Causal
+    # how many there are at most, and of how many one is sent
+    steps: int
+    every: int = 1
+
+    @classmethod
+    def of(cls, mechanism: Any, horizon: int | None = None, every: int = 1) -> Sending:
+        """Return what a gateway sends with, or refuse it."""
+        strategy = causal(mechanism)
+        most = strategy.horizon
+        steps = most if horizon is None else whole_number(horizon, "horizon")
+        if steps > most:
+            raise AffineDPError(f"horizon must be a whole number from 1 to {most:,}: {horizon!r}")
+        bodies = type(strategy) is Trajectory and type(mechanism.noise) is KNorm
+        if type(mechanism.noise) is not Gaussian and not bodies:
+            raise AffineDPError(
+                "a gateway sends Gaussian or K-norm noise. Release Laplace noise for a recorded "
+                "trajectory (once_then_predict), or design K-norm noise (law='knorm'), which keeps "
+                "ε without δ too"
+            )
+        if whole_number(every, "every") > 1 and isinstance(strategy, Fresh):
+            raise AffineDPError("independent noise for fewer steps is a design for them: no every")
+        return cls(mechanism, strategy.shortened(steps), steps, int(every))
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What the mechanism promises."""
+        return self.mechanism.guarantee
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the outputs."""
+        return self.strategy.step_names
+
+    @property
+    def keeps(self) -> int | None:
+        """How many steps that were sent are kept; None for all."""
+        return KEPT if isinstance(self.strategy, Filter) else None
+
+    # -------------------------------------------------------------- the plan
+
+    @cached_property
+    def facts(self) -> Facts:
+        """What the plan follows from."""
+        return facts_of(self.mechanism, self.strategy, self.steps, self.every)
+
+    def plan(self, sensor: Sensor, fresh_noise: ArrayLike | None) -> GatewayPlan:
+        """Choose grids, fresh noise and enlargement."""
+        if not isinstance(self.strategy, Fresh):
+            return plan_for(self.facts, sensor, fresh_noise, self.strategy.path_bits)
+        if fresh_noise is not None:
+            raise AffineDPError("independent noise is all fresh: leave fresh_noise out")
+        return white_plan(self.mechanism, self.strategy, sensor)
+
+    @cached_property
+    def designed(self) -> FloatArray:
+        """Mean variance of the mechanism's noise on each output; the last of stationary noise."""
+        if isinstance(self.strategy, Filter):
+            return self.strategy.last_variances(self.mechanism.noise)
+        deviations = self.strategy.deviations(self.mechanism.noise, self.steps)[:: self.every]
+        return np.asarray((deviations**2).mean(axis=0))
+
+    def variance(self, plan: GatewayPlan) -> FloatArray:
+        """Return the mean variance of the noise on each output, with all that the plan adds."""
+        if isinstance(self.strategy, Fresh):
+            return plan.added_variance
+        return np.asarray(plan.noise_factor**2 * self.designed + plan.added_variance)
+
+    def cost(self, sensor: Sensor) -> float:
+        """Return the total variance with these sensors, relative to the mechanism's own."""
+        if sensor.deviation() is None:
+            return 1.0
+        return float(self.variance(self.plan(sensor, None)).sum() / self.designed.sum())
+
+    def check_range(self, sensor: Sensor, reach: Reach | None) -> None:
+        """Refuse sensors that can saturate; independent noise does not mind.
+
+        A saturated sensor only makes neighbours more alike, step by step.
+        """
+        if self.strategy.independent:
+            return
+        if isinstance(self.strategy, Filter):
+            dynamics = _driven(self.strategy, self.steps, sensor, reach)
+        else:
+            dynamics = self.strategy.domain
+        check_range(sensor, dynamics, reach)
+
+    # -------------------------------------------------------------- the path
+
+    def walk(self, plan: GatewayPlan) -> Walk:
+        """Return what makes the noise of every step."""
+        strategy, law, bits = self.strategy, self.mechanism.noise, GRID_BITS
+        if isinstance(strategy, Fresh):  # nothing beside the fresh noise
+            return Walk(None, plan, 0, 0, None)
+        if isinstance(law, KNorm):
+            grid = BodyOnGrid.of(law, self.guarantee.sensitivity)
+            # a draw in units of 2⁻⁵⁶ of a step
+            made = strategy.scaled(math.ldexp(1.0, grid.exponent + GRID_BITS))
+            assert isinstance(made, Causal)
+            return Walk(made.path(plan.path_bits), plan, 0, GRID_BITS, grid)
+        if isinstance(strategy, Filter):
+            bits = draw_bits(strategy.scale)
+        unit = Fraction(plan.noise_factor) * Fraction(strategy.scale) * Fraction(2) ** bits
+        return Walk(strategy.path(plan.path_bits), plan, math.ceil(unit), bits, None)
+
+    def draw(self, plan: GatewayPlan) -> tuple[int, ...]:
+        """Draw what is drawn once, and return the memory at step 0."""
+        return self.walk(plan).begin(self.guarantee.sensitivity)
+
+
+class Walk:
+    """How the noise goes on from the memory at a step: memory in, noise and the next memory out.
+
+    ``unit`` is the standard deviation of what is drawn, in units of ``2**-bits``.
+    """
+
+    def __init__(
+        self, path: Path | None, plan: GatewayPlan, unit: int, bits: int, body: BodyOnGrid | None
+    ) -> None:
+        self._path, self._unit, self._bits, self._plan, self._body = path, unit, bits, plan, body
+        self._drawn = IntegerNoise("gaussian", unit) if path is not None and path.each else None
+
+    def begin(self, sensitivity: float) -> tuple[int, ...]:
+        """Return the memory at step 0, of what is drawn once."""
+        if self._path is None:
+            return ()
+        if self._body is not None:
+            return self._path.begin(
+                self._body.draw(sensitivity, self._plan.noise_factor), self._bits
+            )
+        drawn = draw_integers("gaussian", self._unit, self._path.once).tolist()
+        return self._path.begin(drawn, self._bits)
+
+    def draw(self, steps: int) -> list[list[int]]:
+        """Return what is drawn for each of the steps that follow, skipped ones too.
+
+        A noise that stood still while the plant went on would be another one.
+        """
+        if self._drawn is None or self._path is None:
+            return [[]] * steps
+        rows: list[list[int]] = self._drawn.draw((steps, self._path.each)).tolist()
+        return rows
+
+    def noise(self, step: int, memory: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:
+        """Return the noise of a step, entry i in units of the grid of output i."""
+        if self._path is None:
+            return (0,) * len(self._plan.grid_exponents)
+        return self._path.row(step, memory, drawn, self._bits, self._plan.grid_exponents)
+
+    def advance(self, step: int, memory: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:
+        """Return the memory at the next step."""
+        if self._path is None:
+            return ()
+        return self._path.advance(step, memory, drawn, self._bits)
+
+
+def draw_bits(scale: float) -> int:
+    """Return the grid of ζ: its steps are at most 2⁻⁹⁶ of the scale.
+
+    Examples
+    --------
+    >>> draw_bits(1.5), 2.0 ** -draw_bits(0.3) <= 0.3 * 2.0**-96
+    (96, True)
+    """
+    return STREAM_BITS + 1 - math.frexp(scale)[1]
+
+
+def _driven(strategy: Filter, steps: int, sensor: Sensor, reach: Reach | None) -> Dynamics:
+    """The plant of private inputs over a run, for what its sensors can read."""
+    plant = strategy.domain.system
+    if reach is not None and reach.D is None and np.any(plant.D):
+        raise AffineDPError(
+            "private inputs enter the outputs at once here: say how all inputs do, "
+            "reach=Reach(start, B, inputs, D)"
+        )
+    if sensor.low and reach is not None and steps > MOST_REACHED:
+        raise AffineDPError(
+            f"whether a sensor stays in its range is worked out for up to {MOST_REACHED:,} "
+            "steps: give horizon=, how many steps this run has at most"
+        )
+    states = tuple(f"x{i + 1}" for i in range(len(plant.A)))
+    return Dynamics(plant.A, plant.C, min(steps, MOST_REACHED), states, strategy.step_names)
+
+
+# From here on the steps of the sensor cost enough to say so.
+WORTH_SAYING = 2.0
+# What a cure should bring the total down to, relative to the noise that hides the trajectory.
+GOOD = 1.1
+# Draws, each off by g²/24 in total variation, whose sum is worth a word (see streaming.md).
+MANY_DRAWS = 1e9
+OF_EACH_DRAW = 1e-26
+
+
+def with_sensors(mechanism: Mechanism, resolution: Resolution | None) -> Mechanism:
+    """Return noise with the sensors that it is designed for, and what they cost in its notes."""
+    if resolution is None:
+        return mechanism
+    sensor = sensor_of(causal(mechanism).step_names, resolution)
+    sending = Sending.of(mechanism)
+    if sending.steps >= ENDLESS and not sensor.exact:
+        raise AffineDPError(
+            "sensors with steps cost noise at every step that is sent, for ever: give a horizon"
+        )
+    sent = (
+        f"{sensor.sentence(sending.names)}: with what hides these steps too, a gateway sends noise "
+        f"of standard deviation {_noise(sending, sensor):.3g}"
+    )
+    notes = (sent, *advice(sending, sensor))
+    return mechanism.with_design(
+        resolution=sensor.steps, sent=_sent(sending, sensor), notes=(*mechanism.notes, *notes)
+    )
+
+
+def _sent(sending: Sending, sensor: Sensor) -> Sent:
+    """By how much the plan enlarges the noise, and what it adds."""
+    plan = sending.plan(sensor, None)
+    if isinstance(sending.strategy, Fresh):  # enlarged, with nothing beside it
+        largest = math.sqrt(float(plan.added_variance.max()))
+        return Sent(largest / sending.strategy.sigma, (0.0,) * len(sending.names))
+    return Sent(plan.noise_factor, tuple(plan.added_variance.tolist()))
+
+
+def sent(mechanism: Mechanism) -> tuple[Causal, FloatArray]:
+    """Return the noise that is sent, and the variance of what is fresh beside it on each output."""
+    strategy = causal(mechanism)
+    if not mechanism.design.resolution:
+        return strategy, np.zeros(len(strategy.step_names))
+    sending = Sending.of(mechanism)
+    found = _sent(sending, sensor_of(sending.names, mechanism.design.resolution))
+    scaled = strategy.scaled(found.factor)
+    assert isinstance(scaled, Causal)
+    return scaled, np.array(found.added)
+
+
+def conditions(sending: Sending, sensor: Sensor, plan: GatewayPlan) -> Iterator[str]:
+    """Say what the promise needs of the sensors, and what they cost."""
+    errors = "; ".join(
+        f"{name}: {error:.3g} (and |{name}| ≤ {largest:.3g})"
+        for name, error, largest in zip(sending.names, plan.measurement_error, plan.largest)
+    )
+    yield (
+        "it holds for recorded measurements that are off the equations by at most "
+        f"{errors}: rounding, the sensor's resolution, model error that neighbours do not share"
+    )
+    yield f"declared about the sensors: {sensor.sentence(sending.names)}"
+    draws = 3.0 * sending.steps * len(sending.names)
+    if draws > MANY_DRAWS:
+        yield f"δ(ε) is right where it is at least {OF_EACH_DRAW * draws:.1g} (1 + e^ε)"
+    if sensor.low and not sending.strategy.independent:
+        yield "public limits keep every measurement in the sensors' range: that is taken on trust"
+    if not sensor.exact and not sensor.low and not sending.strategy.independent:
+        yield "it holds as long as no sensor saturates: declare its range to have that checked"
+    yield from advice(sending, sensor)
+
+
+def advice(sending: Sending, sensor: Sensor) -> Iterator[str]:
+    """Say what hiding the steps of sensors costs, and what each remedy does; cheapest first."""
+    try:
+        cost, now = sending.cost(sensor), _noise(sending, sensor)
+    except AffineDPError:  # the noise of this run is what somebody chose
+        return
+    if cost < WORTH_SAYING:
+        return
+    found: dict[str, tuple[float, str]] = {}
+    for kind, what, other, finer in _remedies(sending, sensor):
+        with suppress(AffineDPError):
+            if kind not in found or found[kind][0] > now / 2:  # the first that halves the noise
+                found[kind] = _noise(other, finer), what
+    listed = "; ".join(f"{what}: {noise:.3g}" for noise, what in sorted(found.values()))
+    yield (
+        f"hiding the sensors' steps takes noise of standard deviation {now:.3g} where exact "
+        f"readings would take {math.sqrt(float(sending.designed.mean())):.3g}: a worst-case "
+        "rounding error does not die out as a trajectory's difference does. What helps, the "
+        f"cheapest first: {listed}"
+    )
+
+
+def _remedies(sending: Sending, sensor: Sensor) -> Iterator[tuple[str, str, Sending, Sensor]]:
+    """More bits, shorter runs and fewer steps: which kind, in words, and what is sent then."""
+    if sensor.steps:
+        bits = bits_for(sending.cost(sensor))
+        finer = replace(sensor, steps=tuple(math.ldexp(step, -bits) for step in sensor.steps))
+        yield "bits", f"{bits} more bits, of the converter or by Dither({bits}, …)", sending, finer
+    for factor in (2, 4, 8, 16, 32, 64):
+        if factor <= sending.steps:
+            shorter = Sending.of(sending.mechanism, sending.steps // factor, sending.every)
+            yield "run", f"a run of {shorter.steps:,} steps", shorter, sensor
+        every = factor * sending.every
+        if every <= sending.steps and not isinstance(sending.strategy, Fresh):
+            rarer = Sending.of(sending.mechanism, sending.steps, every)
+            yield (
+                "every",
+                (
+                    f"one step of {every} (Gateway(every={every}), "
+                    f"affinedp control gateway --every {every})"
+                ),
+                rarer,
+                sensor,
+            )
+
+
+def _noise(sending: Sending, sensor: Sensor) -> float:
+    """The root of the mean variance over outputs and steps that are sent."""
+    return math.sqrt(float(sending.variance(sending.plan(sensor, None)).mean()))
+
+
+def bits_for(cost: float, good: float = GOOD) -> int:
+    """Return how many more bits bring the cost of a sensor's steps down.
+
+    Examples
+    --------
+    >>> bits_for(1864.0), bits_for(6.08)
+    (10, 5)
+    """
+    box = math.sqrt(cost) - 1
+    return max(0, math.ceil(math.log2(box / (math.sqrt(good) - 1))))
+
+
+def check_useful(sending: Sending, sensor: Sensor, noise: FloatArray) -> None:
+    """Refuse readings that tell less than what everybody knows, the middle of the range."""
+    if not sensor.low:
+        return
+    half = (np.array(sensor.high) - np.array(sensor.low)) / 2
+    if np.all(noise < half):
+        return
+    worst = int(np.argmax(noise / half))
+    raise AffineDPError(
+        f"the noise on output {worst + 1} would have a standard deviation of {noise[worst]:.3g}, "
+        f"where the middle of its range is never off by more than {half[worst]:.3g}: at this "
+        "promise the sensor carries nothing useful, and nothing is drawn or charged. "
+        + ("".join(advice(sending, sensor)) or "Ask for a weaker promise, or a shorter horizon")
+    )

@@ -1,0 +1,237 @@
+"""The least output noise that hides inputs, loads and occupancy for all time."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import FloatArray, within_range
+from affinedp.control.checks import semidefinite, semidefinite_root, whole_number
+from affinedp.control.gateway_path import with_sensors
+from affinedp.control.noise_filters import (
+    MOST_ORDER,
+    Candidate,
+    fitted_candidates,
+    horizon_candidates,
+    plain_candidates,
+)
+from affinedp.control.sensors import Resolution
+from affinedp.control.spectrum import least_spectrum
+from affinedp.designs.gaussian import largest_sensitivity
+from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array
+from affinedp.exact.systems import LinearSystem, start_certificate
+from affinedp.laws.gaussian import Gaussian
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.adjacency import Distances
+from affinedp.neighbours.inputs import Inputs, private_inputs
+from affinedp.privacy.design import Alternative, Design
+from affinedp.progress import Progress
+from affinedp.strategies.filter import Filter
+
+# Poles this close to the unit circle count as on it.
+ON_THE_CIRCLE = 1e-9
+
+
+class NoiseResponse(Protocol):
+    """What a :class:`~affinedp.control.ClosedLoop` offers to a design."""
+
+    def noise_response(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+        """Return (A, B, C, D) from output noise to the weighted tracking error."""
+
+
+@within_range
+def design_input_noise(
+    system: Any,
+    epsilon: float,
+    delta: float,
+    mu: Distances = 1.0,
+    window: float = 1,
+    inputs: Any = None,
+    cost: NoiseResponse | ArrayLike | None = None,
+    *,
+    horizon: int | None = None,
+    most_order: int = MOST_ORDER,
+    resolution: Resolution | None = None,
+) -> Mechanism:
+    """Return the least output noise that hides private inputs of a stable plant, for all time.
+
+    Inputs, loads, occupancy or references w enter as ``x(t+1) = A x + B u + E w``,
+    ``y = C x + F w``.  Two data sets are neighbours if one private input differs at one step (or
+    over a window of steps); later outputs follow, and all that came before stays.  The noise is
+    stationary, ``γ = G ζ`` with fresh ζ at every step and a causal filter G of low order.  Its
+    promise is certified in rational arithmetic and does not rest on the fit.
+
+    Parameters
+    ----------
+    system : StateSpace, or (A, E, C) or (A, E, C, F)
+        A discrete-time system of python-control, or its matrices.
+    epsilon, delta : float
+        The promise to keep, 0 < δ < 1.
+    mu : float, array_like or mapping
+        How far a private input moves: one number, one per private input, or by name.  Zero for
+        inputs that are not private.
+    window : int or inf
+        How many steps in a row may change; μ then bounds the root of the sum of squares.  A change
+        by at most a at each of L steps has μ = a √L.
+    inputs : sequence of int or str, optional
+        Which inputs of ``system`` are private, by number or name; all unless given.  The others are
+        public, or the same for both neighbours.
+    cost : ClosedLoop or array_like, optional
+        What noise costs: the tracking error of a closed loop, or weights of the outputs (one each,
+        or a matrix).  By default the sum of the variances.
+    horizon : int, optional
+        How many outputs are sent; for all time unless given.  Plants with poles on the unit circle
+        (integrators) need one.  For a stable plant the noise is that for all time, and so is its
+        promise; sensors with steps then cost noise over these steps alone.
+    most_order : int
+        The largest order of the noise filter.
+    resolution : float, array_like or Dither, optional
+        The step of each sensor, as for :func:`~affinedp.control.design_output_noise`; it needs a
+        horizon.
+
+    Returns
+    -------
+    Mechanism
+
+    Notes
+    -----
+    The promise needs that u and every other input follow from what was sent and from randomness
+    that does not depend on the data, never from x or raw measurements, before the start too (people
+    who react to the temperature are a loop); that every sensor is linear over the range that any u
+    can reach (a clipped sensor breaks it); that skipping or refusing a step does not depend on y;
+    and that A, C, E and F are the plant's.  docs/explanation/plants.md says more.
+
+    Examples
+    --------
+    A room that forgets in a day, sampled every 15 minutes.  One kilowatt for one step is hidden,
+    for ever, by noise of a third of the standard deviation that white noise would need.
+
+    >>> from affinedp.control import design_input_noise, noise_by_time
+    >>> room = ([[0.99]], [[0.9]], [[1.0]])                 # w in kW, y in °C
+    >>> m = design_input_noise(room, epsilon=1.0, delta=1e-4)
+    >>> noise_by_time(m).round(2).tolist(), m.strategy.noise.order
+    ([[6.13]], 3)
+    >>> {other.reason: round(other.error**0.5, 1) for other in m.alternatives}
+    {'white output noise': 20.3, 'input perturbation': 20.3}
+
+    A thermometer with steps of 0.1 °C takes more to hide, over the days that are sent.
+
+    >>> day = design_input_noise(room, 1.0, 1e-4, horizon=96, resolution=0.1)
+    >>> noise_by_time(day)[0].round(2).tolist()
+    [9.26]
+    """
+    neighbours = private_inputs(system, mu, window, horizon, inputs)
+    found = designed(neighbours, largest_sensitivity(epsilon, delta), cost, most_order)
+    return with_sensors(found.keeping(epsilon, delta), resolution)
+
+
+def designed(
+    neighbours: Inputs, limit: float, cost: Any = None, most_order: int = MOST_ORDER
+) -> Mechanism:
+    """Return the least noise with a sensitivity of at most ``limit``."""
+    most_order = whole_number(most_order, "most_order", least=0)
+    shown = neighbours.domain.system.order + 2
+    if neighbours.domain.horizon is not None:
+        shown = min(shown, neighbours.steps_to_remember + 1)
+    if not neighbours.domain.system.impulse(shown).any():
+        raise AffineDPError("the outputs do not depend on what is private: no noise is needed")
+    weight = _weight(cost, neighbours.domain.system.outputs)
+    neighbours, asked = _checked(neighbours), neighbours.domain.horizon
+    least = None
+    with Progress("least noise"):
+        if neighbours.domain.horizon is not None:
+            _refuse_over_a_horizon(neighbours, cost)
+            candidates = plain = horizon_candidates(neighbours)
+        else:
+            candidates = plain = plain_candidates(neighbours, weight)
+            if neighbours.window is not None and most_order:
+                spectrum = least_spectrum(neighbours, weight)
+                least = spectrum.bound / limit**2 if spectrum.resolved else None
+                fitted = fitted_candidates(neighbours, weight, spectrum, most_order)
+                candidates = [*plain, *fitted]
+        alternatives = tuple(
+            Alternative("gaussian", one.cost / limit**2, reason=one.name)
+            for one in plain
+            if one.name in ("white output noise", "input perturbation")
+        )
+        for one in sorted(candidates, key=lambda candidate: candidate.cost):
+            try:
+                found = _certified(one, neighbours, limit, asked)
+            except AffineDPError as error:
+                reason = error
+                continue
+            cost = one.cost / limit**2
+            gap = None if least is None else max(0.0, cost / least - 1)
+            return found.with_design(gap=gap, error=cost, alternatives=alternatives)
+    raise reason
+
+
+def _certified(one: Candidate, neighbours: Inputs, limit: float, steps: int | None) -> Mechanism:
+    """The mechanism of a candidate, or a refusal if it cannot be certified."""
+    unit = Filter(neighbours.domain, one.shaper, one.place)
+    scale = math.sqrt(float(unit.squared_sensitivities(neighbours).max())) / limit * (1 + 1e-14)
+    # draws of about unit size: a power of two goes into the filter, exactly
+    exponent = math.frexp(scale)[1]
+    shaper = one.shaper.scaled(math.ldexp(1.0, exponent))
+    made = replace(unit, shaper=shaper, scale=math.ldexp(scale, -exponent))
+    if neighbours.domain.horizon is None:
+        made = replace(made, start=start_certificate(made.exact_noise).root, steps=steps)
+    notes = (f"{one.name}, coloured at the {one.place}",) if one.shaper.order else (one.name,)
+    found = Mechanism(neighbours, made, Gaussian(), design=Design(notes=notes))
+    if not found.guarantee.sensitivity <= limit:
+        raise AffineDPError("the noise could not be scaled to the promise")
+    return found
+
+
+def _checked(neighbours: Inputs) -> Inputs:
+    """Refuse plants for which there is no such noise; a stable one needs no horizon."""
+    radius = neighbours.domain.system.radius
+    if radius > 1 + ON_THE_CIRCLE:
+        raise AffineDPError(
+            f"the plant is unstable (a pole of modulus {radius:.6g} that private inputs excite "
+            "and outputs show): what an input does grows without end, and so would any noise that "
+            "hides it. Close a local loop that stabilises the plant first, and design for the "
+            "closed loop, (A − B K C, E, C)"
+        )
+    if radius < 1 - ON_THE_CIRCLE:
+        return replace(neighbours, domain=replace(neighbours.domain, horizon=None))
+    if neighbours.domain.horizon is None:
+        raise AffineDPError(
+            "the plant has a pole on the unit circle (an integrator): what an input does never "
+            "fades, and noise for all time would grow with log² of the time. Give a horizon, or "
+            "close a local loop first"
+        )
+    return neighbours
+
+
+def _refuse_over_a_horizon(neighbours: Inputs, cost: Any) -> None:
+    if neighbours.window != 1:
+        raise AffineDPError("over a horizon only single steps are hidden: use window=1")
+    if cost is not None:
+        raise AffineDPError("over a horizon noise is made small by its mean variance: leave cost")
+
+
+def _weight(cost: Any, outputs: int) -> LinearSystem:
+    """What noise costs, as a filter whose output's mean square is the cost."""
+    if cost is None:
+        return LinearSystem.static(np.eye(outputs))
+    if hasattr(cost, "noise_response"):
+        found = LinearSystem(*cost.noise_response())
+        if found.inputs != outputs:
+            raise AffineDPError(f"the loop has {found.inputs} outputs, the system {outputs}")
+        if not found.radius < 1:
+            raise AffineDPError(
+                "the loop is not stable, so that noise costs without end in it: see its warnings"
+            )
+        return found
+    if np.ndim(real_array(cost, "cost")) == 0:
+        raise AffineDPError(f"cost must be one weight for each of {outputs} outputs, or a matrix")
+    weight = semidefinite(cost, "cost", outputs, 1e-9)
+    if not weight.any():
+        raise AffineDPError("cost must not be zero")
+    return LinearSystem.static(semidefinite_root(weight))

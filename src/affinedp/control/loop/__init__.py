@@ -1,1 +1,0 @@
-"""A plant under cloud control, and what noise on its outputs costs, exactly."""

@@ -1,0 +1,451 @@
+"""What is declared about the sensors of a plant, checked: steps, dither, range, model error."""
+
+from __future__ import annotations
+
+import math
+import secrets
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from affinedp.arrays import FloatArray
+from affinedp.domains.dynamics import Dynamics, dynamics_of
+from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import is_number, real_array
+
+MOST_BITS = 40
+
+
+@dataclass(frozen=True)
+class Dither:
+    """A converter with subtractive dither (docs/explanation/sensors.md).
+
+    Conditions, which nothing here can check: the offset is added before the converter, which
+    rounds halves up and is not saturated by ``y + d``; neither offset nor raw code is sent, logged
+    in the open, or used by a local loop.  At run time readings that do not lie on the finer grid
+    raise an alarm in the gateway's own log.
+
+    Attributes
+    ----------
+    bits : int
+        b: the offset has 2^b equally likely levels within one step.
+    step : float
+        q, the step of the converter.
+    nonlinearity : float
+        The largest distance of a threshold of the converter from its place (integral nonlinearity).
+
+    Examples
+    --------
+    >>> dither = Dither(bits=6, step=0.1)
+    >>> dither.declared                                # as good as a step of 0.1 / 64
+    0.0015625
+    >>> offset = dither.draw(1)                        # secret: add it before the converter
+    >>> code = np.floor((21.34 + offset) / 0.1 + 0.5) * 0.1
+    >>> bool(abs(dither.subtract(code, offset) - 21.34) <= 0.05 + 0.0016)
+    True
+    """
+
+    bits: int
+    step: float
+    nonlinearity: float = 0.0
+
+    def __post_init__(self) -> None:
+        if type(self.bits) is not int or not 1 <= self.bits <= MOST_BITS:
+            raise AffineDPError(f"bits must be a whole number from 1 to {MOST_BITS}: {self.bits!r}")
+        for name, value in (("step", self.step), ("nonlinearity", self.nonlinearity)):
+            number = real_array(value, name)
+            if number.shape or number < 0 or (name == "step" and number == 0):
+                raise AffineDPError(f"{name} of a dithered converter must be a positive number")
+
+    @property
+    def declared(self) -> float:
+        """The step that readings then count as having: q/2^b + 2 · nonlinearity."""
+        return math.ldexp(float(self.step), -self.bits) + 2 * float(self.nonlinearity)
+
+    @property
+    def grid(self) -> float:
+        """The grid on which readings lie after the offset is taken off."""
+        return math.ldexp(float(self.step), -self.bits)
+
+    def draw(self, count: int = 1) -> FloatArray:
+        """Return fresh offsets for one step, from the operating system's randomness.  Secret.
+
+        Parameters
+        ----------
+        count : int
+            One for each output.
+        """
+        half = 1 << (self.bits - 1)
+        levels = [secrets.randbelow(2 * half) - half for _ in range(count)]
+        return np.array([float(level * self._unit) for level in levels])
+
+    def subtract(self, reading: ArrayLike, offset: ArrayLike) -> FloatArray:
+        """Return the reading with the offset taken off, exact on the finer grid.
+
+        Parameters
+        ----------
+        reading : array_like
+            What the converter gave, a multiple of its step.  Secret.
+        offset : array_like
+            What :meth:`draw` returned for this reading.
+        """
+        codes = real_array(reading, "reading") / float(self.step)
+        levels = real_array(offset, "offset") / self.grid
+        if codes.shape != levels.shape or np.any(np.abs(levels - np.rint(levels)) > 1e-6):
+            raise AffineDPError("each reading goes with the offset that was drawn for it")
+        whole = zip(np.rint(codes).ravel(), np.rint(levels).ravel())
+        left = [float(((int(c) << self.bits) - int(j)) * self._unit) for c, j in whole]
+        return np.reshape(left, codes.shape)
+
+    @property
+    def _unit(self) -> Fraction:
+        return Fraction(float(self.step)) / (1 << self.bits)
+
+
+# Far more than sums over a horizon round.
+SAFE = 1e-9
+
+_Box = tuple[FloatArray, FloatArray]
+
+
+@dataclass(frozen=True, eq=False)
+class Reach:
+    """Public limits that hold for every trajectory, whatever was sent.
+
+    They must be enforced by something that does not look at the data: actuators that go no further,
+    a physical end.  Disturbances count as inputs: add their columns to B and their limits.
+
+    Attributes
+    ----------
+    start : (low, high)
+        Between which x(0) lies, entry by entry; for neighbours too.
+    B : array_like, shape (n, k)
+        How inputs and disturbances enter the state.
+    inputs : (low, high)
+        Between which they lie.
+    D : array_like, shape (m, k), optional
+        How they enter the outputs at once; not at all unless given.
+    system : StateSpace, or (A, C), (A, B, C) or (A, B, C, D), optional
+        The whole plant, if a mechanism knows only a part of it: noise for private inputs knows the
+        states that they move, and others move the outputs, too.
+
+    Examples
+    --------
+    >>> from affinedp.control import dynamics_of
+    >>> room = dynamics_of(([[0.9]], [[1.0]]), horizon=100)
+    >>> low, high = Reach(start=([15], [25]), B=[[1.0]], inputs=([0], [3])).outputs(room)
+    >>> low.round(2).tolist(), high.round(2).tolist()
+    ([0.0], [30.0])
+    """
+
+    start: tuple[ArrayLike, ArrayLike]
+    B: ArrayLike
+    inputs: tuple[ArrayLike, ArrayLike]
+    D: ArrayLike | None = None
+    system: Any = None
+
+    def outputs(self, dynamics: Dynamics) -> tuple[FloatArray, FloatArray]:
+        """Return the least and the largest value that each output can have at any time.
+
+        Parameters
+        ----------
+        dynamics : Dynamics
+            A, C and the horizon.
+        """
+        dynamics = self._whole(dynamics)
+        matrix = real_array(self.B, "B", 2)
+        if len(matrix) != dynamics.states:
+            raise AffineDPError(
+                f"B has {len(matrix)} rows, but x has {dynamics.states} entries. If the mechanism "
+                "knows only the states that private inputs move, give the whole plant: "
+                "Reach(…, system=(A, C))"
+            )
+        middle, spread = _box(self.start, "start", dynamics.states)
+        given, width = _box(self.inputs, "inputs", matrix.shape[1])
+        constant = dynamics.A.ndim == 2 and dynamics.C.ndim == 2
+        found = _constant if constant else _varying
+        low, high = found(dynamics, matrix, (middle, spread), (given, width))
+        if self.D is not None:
+            direct = real_array(self.D, "D", 2)
+            if direct.shape != (dynamics.outputs, matrix.shape[1]):
+                raise AffineDPError(
+                    f"D has shape {direct.shape}, but there are {dynamics.outputs} outputs and "
+                    f"{matrix.shape[1]} inputs"
+                )
+            low = low + direct @ given - np.abs(direct) @ width
+            high = high + direct @ given + np.abs(direct) @ width
+        margin = SAFE * np.maximum(np.abs(low), np.abs(high))
+        return low - margin, high + margin
+
+    def _whole(self, dynamics: Dynamics) -> Dynamics:
+        if self.system is None:
+            return dynamics
+        whole = dynamics_of(self.system, dynamics.horizon)
+        if whole.outputs != dynamics.outputs:
+            raise AffineDPError(
+                f"the system of reach has {whole.outputs} outputs, the mechanism {dynamics.outputs}"
+            )
+        # the outputs are called as the mechanism calls them
+        return Dynamics(
+            whole.A, whole.C, dynamics.horizon, whole.state_names, dynamics.output_names
+        )
+
+
+def _ends(given: tuple[ArrayLike, ArrayLike], name: str, size: int) -> _Box:
+    """The lower and the upper ends of a pair, one number or some each."""
+    try:
+        low, high = (np.broadcast_to(real_array(v, name), (size,)) for v in given)
+    except (TypeError, ValueError):
+        raise AffineDPError(
+            f"{name} must be a pair (low, high), of numbers or of {size} numbers each"
+        ) from None
+    if np.any(low > high):
+        raise AffineDPError(f"{name}: the lower end is above the upper one")
+    return low, high
+
+
+def _box(limits: tuple[ArrayLike, ArrayLike], name: str, size: int) -> _Box:
+    low, high = _ends(limits, name, size)
+    return (low + high) / 2, (high - low) / 2
+
+
+def _constant(
+    dynamics: Dynamics, B: FloatArray, start: _Box, inputs: _Box
+) -> tuple[FloatArray, FloatArray]:
+    """Exact interval hulls: |C A^t| around the start, Σ |C A^k B| around the inputs."""
+    middle = start[0].copy()
+    rows = np.array(dynamics.C)
+    from_inputs = np.zeros(dynamics.outputs)
+    low = np.full(dynamics.outputs, np.inf)
+    high = -low
+    for _ in range(dynamics.horizon):
+        centre, radius = dynamics.C @ middle, np.abs(rows) @ start[1] + from_inputs
+        low, high = np.minimum(low, centre - radius), np.maximum(high, centre + radius)
+        from_inputs = from_inputs + np.abs(rows @ B) @ inputs[1]
+        middle = dynamics.A @ middle + B @ inputs[0]
+        rows = rows @ dynamics.A
+        if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(middle))):
+            raise AffineDPError("the plant grows beyond double precision: no limits keep it in")
+    return low, high
+
+
+def _varying(
+    dynamics: Dynamics, B: FloatArray, start: _Box, inputs: _Box
+) -> tuple[FloatArray, FloatArray]:
+    """Boxes that contain the state step by step: wider than need be, never narrower."""
+    middle, spread = start[0].copy(), start[1].copy()
+    low = np.full(dynamics.outputs, np.inf)
+    high = -low
+    for t in range(dynamics.horizon):
+        C = dynamics.output_matrix(t)
+        centre, radius = C @ middle, np.abs(C) @ spread
+        low, high = np.minimum(low, centre - radius), np.maximum(high, centre + radius)
+        if t + 1 < dynamics.horizon:
+            A = dynamics.state_matrix(t)
+            middle = A @ middle + B @ inputs[0]
+            spread = np.abs(A) @ spread + np.abs(B) @ inputs[1]
+    return low, high
+
+
+EXACT = "exact"
+MOST_GIVEN = 1e120
+
+Resolution = ArrayLike | Dither | Sequence["float | Dither"]
+
+
+@dataclass(frozen=True)
+class Sensor:
+    """The sensors of all outputs, as they were declared."""
+
+    steps: tuple[float, ...]
+    grids: tuple[float, ...]
+    errors: tuple[float, ...] = ()
+    low: tuple[float, ...] = ()
+    high: tuple[float, ...] = ()
+
+    @property
+    def exact(self) -> bool:
+        """Whether readings were declared to be exact."""
+        return not self.steps
+
+    def deviation(self) -> FloatArray | None:
+        """Return how far readings may be off the equations; None if only by rounding of doubles."""
+        if self.exact and not self.errors:
+            return None
+        count = len(self.steps or self.errors)
+        rounded = np.zeros(count)
+        if self.steps:
+            rounded = np.array(self.steps) / 2
+        return rounded + (np.array(self.errors) if self.errors else 0.0)
+
+    def to_record(self) -> dict[str, list[str]]:
+        """Return it as text, for a file."""
+        names = ("steps", "grids", "errors", "low", "high")
+        return {name: [value.hex() for value in getattr(self, name)] for name in names}
+
+    def sentence(self, names: Sequence[str]) -> str:
+        """Say in words what was declared."""
+        if self.exact:
+            return "readings are taken as exact, which only a simulation's are"
+        parts = [f"{name} has steps of {step:.3g}" for name, step in zip(names, self.steps)]
+        return "; ".join(parts)
+
+
+def sensor_of(
+    names: Sequence[str],
+    resolution: Resolution | str | None,
+    measurement_error: ArrayLike | None = None,
+    limits: tuple[ArrayLike, ArrayLike] | None = None,
+) -> Sensor:
+    """Check what is declared about sensors.
+
+    Examples
+    --------
+    >>> sensor_of(["room"], 0.1).deviation().tolist(), sensor_of(["room"], "exact").deviation()
+    ([0.05], None)
+    """
+    count = len(names)
+    steps, grids = _steps(resolution, count)
+    errors = per_output(measurement_error, "measurement_error", count)
+    low, high = _limits(limits, count)
+    return Sensor(
+        steps,
+        grids,
+        () if errors is None else tuple(errors.tolist()),
+        low,
+        high,
+    )
+
+
+def per_output(given: ArrayLike | None, name: str, count: int) -> FloatArray | None:
+    """Return one positive number for each output, or None if nothing was given."""
+    if given is None:
+        return None
+    values = real_array(given, name)
+    if values.shape not in ((), (count,)):
+        raise AffineDPError(
+            f"{name} has shape {values.shape}: give one number, or one for each of {count} outputs"
+        )
+    if np.any(values <= 0) or np.any(values > MOST_GIVEN):
+        raise AffineDPError(f"{name} must be positive, and at most {MOST_GIVEN:g}")
+    return np.array(np.broadcast_to(values, (count,)))
+
+
+def check_range(sensor: Sensor, dynamics: Dynamics, reach: Reach | None) -> None:
+    """Refuse a range that measurements can leave, since noise with a colour does not hide that."""
+    if not sensor.low:
+        if reach is not None:
+            raise AffineDPError("reach goes with a range: which one must it stay in?")
+        return
+    if not isinstance(reach, Reach):
+        raise AffineDPError(
+            "a sensor with a range saturates when someone steers the plant there, and this noise "
+            "does not hide where it did (a promise of δ = 1e-4 was broken to δ = 0.13 that way). "
+            "Give reach=Reach(start, B, inputs), public limits that keep every measurement inside, "
+            "or send with noise that is independent at every step (independent_output_noise), "
+            "to which saturation costs nothing"
+        )
+    low, high = reach.outputs(dynamics)
+    for i, name in enumerate(dynamics.output_names):
+        if low[i] < sensor.low[i] or high[i] > sensor.high[i]:
+            raise AffineDPError(
+                f"by the given limits {name} can go from {low[i]:.4g} to {high[i]:.4g}, "
+                f"outside of the sensor's range from {sensor.low[i]:.4g} to "
+                f"{sensor.high[i]:.4g}: a saturated sensor breaks the promise. Limit the inputs "
+                "further, or take another sensor"
+            )
+
+
+def _steps(
+    resolution: Resolution | str | None, count: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if isinstance(resolution, str):
+        if resolution == EXACT:
+            return (), ()
+        raise AffineDPError(
+            f'resolution must be the step of each sensor, Dither(…) or "exact" (simulation), not '
+            f"{resolution!r}"
+        )
+    each: list[Any]
+    if isinstance(resolution, Dither):
+        each = [resolution] * count
+    elif isinstance(resolution, list | tuple):
+        each = list(resolution)
+    else:
+        given: Any = resolution
+        values = per_output(given, "resolution", count)
+        if values is None:
+            raise AffineDPError(
+                "resolution is missing: what is the step of each sensor? Readings have steps, and "
+                'noise does not hide them by itself. Give it, or Dither(…), or "exact" for a '
+                "simulation"
+            )
+        each = values.tolist()
+    if len(each) != count:
+        raise AffineDPError(f"resolution: {len(each)} given, but there are {count} outputs")
+    steps = [_one(item) for item in each]
+    return tuple(step for step, _ in steps), tuple(grid for _, grid in steps)
+
+
+def _one(item: Any) -> tuple[float, float]:
+    if isinstance(item, Dither):
+        return item.declared, item.grid
+    values = per_output(item, "resolution", 1)
+    if values is None:
+        raise AffineDPError("resolution: one of the outputs has none")
+    return float(values[0]), float(values[0])
+
+
+def _limits(
+    limits: tuple[ArrayLike, ArrayLike] | None, count: int
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    if limits is None:
+        return (), ()
+    low, high = _ends(limits, "range", count)
+    if np.any(low == high):
+        raise AffineDPError("range: the lower end must be below the upper one")
+    return tuple(low.tolist()), tuple(high.tolist())
+
+
+def readings_of(y: Any, count: int) -> FloatArray:
+    """Return one double for each output.
+
+    Numbers that no double holds are rounded to the nearest: to refuse them would tell of them.
+
+    Examples
+    --------
+    >>> readings_of([3, 2**60 + 1], 2).tolist()
+    [3.0, 1.152921504606847e+18]
+    """
+    if np.ma.is_masked(y):
+        raise AffineDPError("y has masked values: fill them or leave them out")
+    try:
+        given = np.array(y, dtype=object)
+    except ValueError:
+        raise AffineDPError("y is not an array of numbers") from None
+    if given.shape != (count,):
+        raise AffineDPError(
+            f"y has shape {given.shape}, but must have one number for each of {count} outputs"
+        )
+    return np.array([_double(item, i) for i, item in enumerate(given)])
+
+
+def _double(item: Any, place: int) -> float:
+    if not is_number(item):
+        raise AffineDPError(f"y[{place}] is not a real number but {type(item).__name__}")
+    try:
+        value = float(item)
+    except OverflowError:
+        return sys.float_info.max if item > 0 else -sys.float_info.max
+    except ValueError:  # Decimal knows a NaN that no float can be
+        value = math.nan
+    if math.isinf(value) and item != value:  # a finite Decimal or longdouble
+        return math.copysign(sys.float_info.max, value)
+    if not math.isfinite(value):
+        raise AffineDPError(f"y[{place}] is no finite number")
+    return value

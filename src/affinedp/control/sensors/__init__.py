@@ -1,1 +1,0 @@
-"""What sensors do to measurements: steps, range, noise of their own, and how it is declared."""

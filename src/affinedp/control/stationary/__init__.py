@@ -1,1 +1,0 @@
-"""Stationary noise for private inputs: spectra, causal filters, exact certificates, the stream."""

@@ -1,0 +1,247 @@
+"""Noise on entries of the data themselves, brought back onto the equations.
+
+Outputs are a function of entries with noise: how well that function fits the equations decides the
+errors, and never the promise.  So noise may lie in more dimensions than the manifold has, such as
+all that some of its equations leave open, and the moves of Definition 4 need not be listed where
+the equations are a network: its circuits are simple cycles, and a cycle meets the sum at a node in
+two entries.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from affinedp.arrays import IntArray, Matrix, dense
+from affinedp.domains.component import Network, network_of
+from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import meaning
+from affinedp.laws.base import Law
+from affinedp.laws.bodies import AxesPart
+from affinedp.laws.knorm import KNorm
+from affinedp.laws.product_norm import ProductNorm, ProductPart
+from affinedp.laws.reach import Reach
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.parts import frozen
+from affinedp.strategies.base import Largest, Prepared, Promised, largest_listed
+from affinedp.strategies.coverage import Span
+from affinedp.strategies.exact_plan import ExactPlan, body_grid, following_sums, rows_on_free
+from affinedp.strategies.matrices import Matrices
+
+
+@dataclass(frozen=True, eq=False)
+class Projected(Matrices):
+    """Publish ``F x_p + Λ (x − x_p + η)`` of chosen entries; Λ is a left inverse on the manifold.
+
+    Attributes
+    ----------
+    domain, query, basis, names
+        As for :class:`~affinedp.strategies.matrices.Matrices`; the basis is Λ, one column per
+        entry that is measured.
+    entries : array of int
+        Which entries are measured, each once.
+    """
+
+    kind = "projected"
+    entries: Any = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        entries = np.asarray(self.entries)
+        whole = entries.ndim == 1 and np.issubdtype(entries.dtype, np.integer)
+        if not whole or len(entries) != self.basis.shape[1] or self.root is not None:
+            raise AffineDPError("noise on entries has one column of its basis for every entry")
+        inside = len(entries) and entries.min() >= 0 and entries.max() < len(self.domain.names)
+        if not inside or len(np.unique(entries)) < len(entries):
+            raise AffineDPError("the entries that are measured are places of the data, each once")
+        object.__setattr__(self, "entries", frozen(entries.astype(np.int64)))
+        kernel = self.domain.kernel
+        seen, wanted = dense(self.basis @ kernel[self.entries]), dense(self.query @ kernel)
+        if not np.allclose(seen, wanted, rtol=0.0, atol=1e-9 * max(1.0, np.abs(wanted).max())):
+            raise AffineDPError("the basis does not bring the entries back to the outputs")
+
+    def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
+        """Return the entries that are measured."""
+        return moves[self.entries]
+
+    def range(self, law: Law) -> Matrix:
+        """Return vectors that span the noise in the outputs."""
+        return self.query @ self.domain.kernel
+
+    def leak(self, law: Law, span: Span) -> None:
+        """Return None: nothing but entries with noise is read."""
+
+    def largest(self, adjacency: Adjacency, law: Law) -> Largest:
+        """Return the largest gauge: from the network, or from the list of moves."""
+        if not isinstance(law, KNorm | ProductNorm) or law.whole:
+            raise AffineDPError(f"{law.words} noise is not put on entries: there is no proof")
+        self._check_sums(law)
+        found = _over_cycles(adjacency, law, self.entries)
+        return largest_listed(self, adjacency, law) if found is None else found
+
+    def _check_sums(self, law: KNorm | ProductNorm) -> None:
+        """Refuse sums that the equations do not fix: the last entry of each follows from others."""
+        kernel: list[dict[int, Fraction]] = [{} for _ in self.domain.names]
+        for j, column in enumerate(self.domain.exact_kernel):
+            for i, value in column.items():
+                kernel[i][j] = value
+        for part in law.bodies.sums:
+            total: dict[int, Fraction] = {}
+            for entry, sign in zip(self.entries[part.rows].tolist(), part.signs.tolist()):
+                for j, value in kernel[entry].items():
+                    total[j] = total.get(j, Fraction(0)) + int(sign) * value
+            if any(total.values()):
+                raise AffineDPError("the noise is under a sum that the equations do not fix")
+
+    def reach(self, law: Law, combinations: Matrix | None, outside: float, together: bool) -> Reach:
+        """Return how far outputs, or combinations of them, may be off."""
+        rows, span = self.loadings(combinations), law.span()
+        free = dense(rows if span is None else rows @ span)
+        return law.reach_together(free, outside) if together else law.reach(free, outside)
+
+    def scaled(self, factor: float) -> Projected:
+        """Refused: noise on entries is scaled by the rate of its law."""
+        raise AffineDPError("noise on entries is scaled by the rate of its law")
+
+    def prepare(
+        self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
+    ) -> Prepared:
+        """Return the public part of releases."""
+        assert isinstance(law, KNorm | ProductNorm)
+        manifold = self.domain
+        given = [{int(entry): Fraction(1)} for entry in self.entries]
+        sums = following_sums(self, law, given)
+        for following, _ in sums:
+            given[following[-1]] = {}
+        rows, free = rows_on_free(self, given), manifold.canonical.free
+        grid = body_grid(adjacency, law, promised, rows, free, bound)
+        finest = int(min(grid.exponents.tolist()))
+        return ExactPlan(
+            factor=grid.factor,
+            bound=bound,
+            largest=math.ldexp(1.0, min(1000, 1000 + finest)),
+            free=free,
+            offset=np.asarray(self.query @ manifold.point).ravel(),
+            kernel=np.zeros((0, 0)),
+            common=None,
+            read=free,
+            rows=rows,
+            grid=grid,
+            sums=sums,
+            basis=self.basis,
+            start=None,
+        )
+
+
+@dataclass(frozen=True)
+class Cycles:
+    """What is known of the circuits of a network whose entries all have coefficients of one size.
+
+    Attributes
+    ----------
+    sides : tuple of tuples of frozensets
+        The entries at every node: of the two sides, where every entry goes from one side to the
+        other, else of one.
+    reach : Fraction
+        How far an entry of a circuit moves at most: the largest μ.
+    """
+
+    sides: tuple[tuple[frozenset[int], ...], ...]
+    reach: Fraction
+
+    @property
+    def longest(self) -> int:
+        """How many entries a circuit has at most: it meets no node twice."""
+        return len(self.sides) * min(map(len, self.sides))
+
+
+def cycles_of(adjacency: Adjacency) -> list[Cycles] | None:
+    """Return what is known of the circuits of Definition 4 in networks; None for others."""
+    if type(adjacency) is not CircuitAdjacency or len(adjacency.loose_entries):
+        return None
+    found = []
+    for component in adjacency.bound_components:
+        network = network_of(component)
+        size = np.abs(component.equations.data)
+        if network is None or np.any(size != size[0]):
+            return None
+        reach = meaning(float(adjacency.mu[component.entries].max()))
+        if reach:
+            found.append(Cycles(_sides(component.entries, network), reach))
+    return found or None
+
+
+def _sides(entries: IntArray, network: Network) -> tuple[tuple[frozenset[int], ...], ...]:
+    """The entries at the nodes of a connected network, by side."""
+    import scipy.sparse as sparse
+    from scipy.sparse.csgraph import breadth_first_order
+
+    tail, head, count = network.tail, network.head, network.nodes
+    links = (np.ones(len(tail)), (tail, head))
+    graph = sparse.csr_array(links, shape=(count, count))
+    order, before = breadth_first_order(graph, int(tail[0]), directed=False)
+    side = np.zeros(count, dtype=np.int64)
+    for node in order[1:].tolist():
+        side[node] = 1 - side[before[node]]
+    if not np.all(side[tail] != side[head]):
+        side[:] = 0
+    stars = {int(node): entries[(tail == node) | (head == node)] for node in order}
+    return tuple(
+        tuple(frozenset(star.tolist()) for node, star in stars.items() if side[node] == one)
+        for one in range(int(side.max()) + 1)
+    )
+
+
+def _over_cycles(
+    adjacency: Adjacency, law: KNorm | ProductNorm, entries: IntArray
+) -> Largest | None:
+    """The largest gauge of a cycle: at most two entries at a node, and so many nodes."""
+    components = cycles_of(adjacency)
+    if components is None:
+        return None
+    place = {
+        entry: i for i, one in enumerate(components) for star in one.sides[0] for entry in star
+    }
+    charges: list[list[Fraction]] = [[] for _ in components]
+    for part in law.bodies.parts:
+        found = _charges(part, entries, components, place)
+        if found is None:
+            return None
+        for where, charge in found.items():
+            charges[where] += charge
+    # every sum that a cycle meets takes two of its entries
+    each = 1 if any(isinstance(part, AxesPart) for part in law.bodies.parts) else 2
+    top = Fraction(0)
+    for one, own in zip(components, charges):
+        met = sorted(own, reverse=True)[: one.longest // each]
+        top = max(top, sum(met, Fraction(0)) * one.reach)
+    top *= Fraction(law.rate)
+    if max(map(len, charges)) == 1:
+        return Largest(top, top, True, "the nodes of a network")
+    because = " with a bound on the length of all circuits, none of which was listed"
+    return Largest(0.0, top, False, "the longest cycle of a network", because=because)
+
+
+def _charges(
+    part: Any, entries: IntArray, components: list[Cycles], place: dict[int, int]
+) -> dict[int, list[Fraction]] | None:
+    """The gauges of a part per unit of reach, by the component that moves it; None for others."""
+    found: dict[int, list[Fraction]] = {}
+    if isinstance(part, AxesPart):
+        for entry, end in zip(entries[part.rows].tolist(), part.ends):
+            found.setdefault(place.get(entry, -1), []).append(1 / end)
+    elif isinstance(part, ProductPart):
+        for one in part.sums:
+            own = frozenset(entries[one.rows].tolist())
+            where = place.get(min(own), -1)
+            if where < 0 or not any(own in side for side in components[where].sides):
+                return None
+            found[where] = [1 / part.width]
+    else:
+        return None
+    return None if -1 in found else found

@@ -1,0 +1,315 @@
+"""From one row per person (or per visit) to counts, with a limit on what one person can change.
+
+A table that an engine keeps is counted there: narwhals says a group-by in the words of Dask, Spark,
+polars, DuckDB and others, and one number per group that occurs comes back.  It is computed once, so
+a table that changes while it is used changes nothing that was counted.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from affinedp.arrays import IntArray
+from affinedp.domains.crossed import MOST_PEOPLE
+from affinedp.errors import MissingExtraError
+from affinedp.exact.numbers import real_array
+from affinedp.release.engines import engine_of
+from affinedp.tables.frames import given_table
+from affinedp.tables.refusals import TableError, closest, declared, listed
+
+COUNTED = "affinedp_counted"
+NOBODY = "affinedp_nobody"
+
+
+def count_people(
+    people: Any,
+    by: Sequence[str],
+    *,
+    cells: Mapping[str, Sequence[Any]] | Any = None,
+    person: str | None = None,
+    at_most: int | None = None,
+    name: str = "count",
+) -> Any:
+    """Count rows by labels, over cells that are public, and at most so many for one person.
+
+    Which cells there are is published, so it must not come from the data: give the labels, or a
+    table of all cells.  The categories of a column are not taken for public: ``astype("category")``
+    and ``qcut`` make them of the data.  Only an Enum of polars, whose type names its labels, is.
+
+    Parameters
+    ----------
+    people : DataFrame
+        One row per person, or several with a column that says whose they are.  Tables of Dask and
+        Spark, and lazy ones of polars, are counted where they are.
+    by : sequence of str
+        The label columns, from the top to the bottom of a hierarchy.
+    cells : mapping or DataFrame, optional
+        Labels by column (every combination is a cell), or one row per cell.
+    person : str, optional
+        The column that says whose row it is.
+    at_most : int, optional
+        How many rows of one person are counted: the first ones of a table in memory, and on an
+        engine, which keeps no order, the first ones in the order of their labels (a table in
+        memory that is sorted by labels gives the same).  Give the same number to
+        :class:`TableRelease`, whose promise then covers all rows of a person.
+    name : str
+        The column of counts.
+
+    Returns
+    -------
+    DataFrame
+        One row per cell, in the order of the labels that were given.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> visits = pd.DataFrame({"who": [1, 1, 1, 2], "ward": ["a", "a", "b", "b"]})
+    >>> wards = {"ward": ["a", "b", "c"]}
+    >>> count_people(visits, ["ward"], cells=wards, person="who", at_most=2)["count"].tolist()
+    [2, 1, 0]
+    """
+    import pandas
+
+    labels = list(by)
+    if (person is None) != (at_most is None):
+        raise TableError("person and at_most go together: whose rows, and how many are counted")
+    if at_most is not None and (
+        isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1
+    ):
+        raise TableError(f"at_most must be a whole number of at least 1, not {at_most!r}")
+    every = _cells(people, labels, cells)
+    frame, times = people_of(people, labels, person=person, at_most=at_most)
+    columns = [column_of(frame, label).tolist() for label in labels]
+    counts = dict.fromkeys(every, 0)
+    found: Counter[tuple[Any, ...]] = Counter()
+    for cell, count in zip(zip(*columns), itertools.repeat(1) if times is None else times.tolist()):
+        found[cell] += count
+    for cell, count in found.items():
+        if cell not in counts:
+            here, there = zip(*found), zip(*every)
+            types = "".join(map(other_types, labels, map(list, here), map(list, there)))
+            raise TableError(
+                f"a row has labels in {listed(labels)} that are no cell{types}. Add the cell, or "
+                "leave the row out"
+            )
+        counts[cell] += count
+    table = pandas.DataFrame(every, columns=labels)
+    return table.assign(**{name: list(counts.values())})
+
+
+def _cells(people: Any, labels: list[str], cells: Any) -> list[tuple[Any, ...]]:
+    """All cells, from public labels alone."""
+    if cells is not None and not isinstance(cells, Mapping):
+        given = given_table(cells).frame
+        missing = [label for label in labels if label not in given]
+        if missing:
+            raise TableError(f"cells has no column {missing[0]!r}", "", missing[0])
+        found = list(zip(*(given[label].tolist() for label in labels)))
+        if len(set(found)) < len(found):
+            raise TableError("cells names a cell twice")
+        return found
+    known = {**_enums(people, labels), **(cells or {})}
+    for label in labels:
+        if label not in known:
+            raise TableError(
+                f"which labels {label!r} has is published, so it cannot come from the data: name "
+                "them in cells (in polars an Enum names them too; categories, of pandas and "
+                "polars, may come from the data)",
+                "",
+                label,
+            )
+    every = [list(dict.fromkeys(declared(known[label], label))) for label in labels]
+    return list(itertools.product(*every))
+
+
+def _enums(people: Any, labels: list[str]) -> dict[str, list[Any]]:
+    """Labels that the type of a polars column names; those of a Categorical come from the data."""
+    if not type(people).__module__.startswith("polars"):
+        return {}
+    schema = people.collect_schema()
+    return {
+        name: schema[name].categories.to_list()
+        for name in labels
+        if name in schema and type(schema[name]).__name__ == "Enum"
+    }
+
+
+def people_of(
+    people: Any,
+    labels: Sequence[str],
+    optional: Sequence[str] = (),
+    *,
+    count: str | None = None,
+    person: str | None = None,
+    at_most: int | None = None,
+) -> tuple[Any, IntArray | None]:
+    """Return rows of people with these labels, and how many people each row stands for.
+
+    On an engine the labels of people decide which of their rows are counted: such a table has no
+    order, and if that in which its rows arrive decided, the rows of one person could move others.
+    """
+    import pandas
+
+    engine = engine_of(people)
+    if engine in ("dask", "spark") and count is not None:
+        raise TableError(
+            "counts of cells are read in one place: bring them there (compute(), toPandas())"
+        )
+    if engine not in (None, "parts") and count is None:
+        own = people.collect_schema().names() if engine == "polars" else list(people.columns)
+        names = [*(name for name in optional if name in own), *labels]
+        found = counted_on_engine(people, names, person, at_most)
+        times = np.array(list(found.values()), dtype=np.int64)
+        return pandas.DataFrame(list(found), columns=names), times
+    frame = given_table(people).frame
+    # the named levels of the index are columns, too, as a grouped sum has them
+    names = [name for name in frame.index.names if isinstance(name, str) and name not in frame]
+    frame = frame.reset_index(level=names) if names else frame
+    if person is not None:
+        if column_of(frame, person).isna().any():
+            raise TableError(f"rows without {person!r} belong to nobody: fill it in", "", person)
+        frame = frame[frame.groupby(person, sort=False, observed=True).cumcount() < at_most]
+    return frame, None if count is None else _times(frame, count)
+
+
+def column_of(frame: Any, name: str) -> Any:
+    """Return a column, or refuse a table that has none of this name."""
+    if name not in frame:
+        raise TableError(f"there is no column {name!r}{closest(name, frame)}", "", name)
+    return frame[name]
+
+
+def other_types(name: str, here: Collection[Any], known: Collection[Any]) -> str:
+    """Return in words that labels differ in their types, if they do: "1" is not 1."""
+    own, public = ({type(label).__name__ for label in labels} for labels in (here, known))
+    if own & public or not own or not public:
+        return ""
+    return (
+        f" ({name!r} holds {listed(sorted(own))}, the public labels are {listed(sorted(public))})"
+    )
+
+
+def label_codes(frame: Any, name: str, labels: Sequence[Any], where: str) -> IntArray:
+    """Return labels as numbers; other labels than the public ones are refused."""
+    import pandas
+
+    place = {label: i for i, label in enumerate(labels)}
+    codes, different = pandas.factorize(column_of(frame, name), use_na_sentinel=False)
+    known = np.array([place.get(label, -1) for label in different.tolist()], dtype=np.int64)
+    if (known < 0).any():
+        types = other_types(name, different.tolist(), labels)
+        raise TableError(
+            f"column {name!r} has a label that is not among the public ones{types}. Add it to "
+            f"{where}, or leave the row out",
+            "",
+            name,
+        )
+    return np.asarray(known[codes], dtype=np.int64)
+
+
+def _times(frame: Any, count: str) -> IntArray:
+    """How many people every row stands for."""
+    values = column_of(frame, count).tolist()
+    if any(isinstance(value, bool | str) for value in values):
+        raise TableError(f"column {count!r} must hold numbers", "", count)
+    numbers = real_array(values, f"column {count!r}")
+    if not np.isfinite(numbers).all() or (numbers != np.rint(numbers)).any() or (numbers < 0).any():
+        raise TableError(
+            f"column {count!r} must hold whole numbers that are not negative", "", count
+        )
+    if math.fsum(numbers) > MOST_PEOPLE:
+        raise TableError(f"column {count!r} counts more than 2**53 people", "", count)
+    return np.asarray(numbers, dtype=np.int64)
+
+
+def counted_on_engine(
+    people: Any, by: Sequence[str], person: str | None = None, at_most: int | None = None
+) -> dict[tuple[Any, ...], int]:
+    """Return how many rows have each combination of labels that occurs."""
+    try:
+        import narwhals.stable.v2 as nw
+    except ImportError:
+        raise MissingExtraError("narwhals", "tables") from None
+
+    labels = list(by)
+    try:
+        table = nw.from_native(people).lazy()
+    except TypeError:  # pandas on Spark, say
+        raise TableError(
+            f"{type(people).__module__}.{type(people).__name__} cannot count: give a DataFrame of "
+            "Dask, Spark (to_spark() makes one of pandas on Spark) or polars"
+        ) from None
+    names = table.collect_schema()
+    for column in (*labels, *([] if person is None else [person])):
+        if column not in names:
+            raise TableError(f"there is no column {column!r}", "", column)
+    for own in (COUNTED, NOBODY):
+        if own in (*labels, person):
+            raise TableError(f"a column cannot be called {own!r}", "", own)
+    keys = labels if person is None or person in labels else [person, *labels]
+    groups = table.group_by(keys).agg(nw.len().alias(COUNTED))
+    # with a sign: some engines count without, and differences would wrap around
+    groups = groups.with_columns(nw.col(COUNTED).cast(nw.Int64))
+    if person is not None and at_most is not None:
+        # looked for among the groups that are counted, not in a pass of its own: a source that
+        # changes would pass by it
+        nobody = _nobody(nw, person, names[person])
+        groups = groups.with_columns(nobody.cast(nw.Int64).alias(NOBODY))
+        if engine_of(people) == "dask":  # its windows have no order in narwhals
+            groups = nw.from_native(_first_on_dask(nw.to_native(groups), person, labels, at_most))
+        else:
+            order = [f"{COUNTED} {label}" for label in labels]
+            groups = groups.with_columns(
+                _in_order(nw, label, names[label]).alias(name) for label, name in zip(labels, order)
+            )
+            before = nw.col(COUNTED).cum_sum().over(person, order_by=order) - nw.col(COUNTED)
+            room = nw.lit(at_most) - before
+            fits = nw.when(room < nw.col(COUNTED)).then(room).otherwise(nw.col(COUNTED))
+            counted = (nw.col(COUNTED) > 0) | (nw.col(NOBODY) > 0)
+            groups = groups.with_columns(fits.alias(COUNTED)).filter(counted)
+        sums = (nw.col(COUNTED).sum(), nw.col(NOBODY).sum())
+        groups = groups.lazy().group_by(labels).agg(*sums)
+    found = groups.collect().to_dict(as_series=False)
+    if any(found.get(NOBODY, ())):
+        raise TableError(f"rows without {person!r} belong to nobody: fill it in", "", person or "")
+    cells = zip(*(found[label] for label in labels))
+    return {cell: int(count) for cell, count in zip(cells, found[COUNTED]) if count}
+
+
+def _nobody(nw: Any, person: str, kind: Any) -> Any:
+    """Whose rows cannot be limited: several people may be behind rows without a person."""
+    missing = nw.col(person).is_null()
+    return missing | nw.col(person).is_nan() if kind.is_float() else missing
+
+
+def _in_order(nw: Any, label: str, kind: Any) -> Any:
+    """What a label is ordered by: itself, as a text if it is one of several categories.
+
+    Engines number categories as they meet them, so whose rows came first would decide their order,
+    and one person's rows about which rows of another are counted.
+    """
+    found = nw.col(label)
+    return found.cast(nw.String) if kind in (nw.Categorical, nw.Enum) else found
+
+
+def _first_on_dask(groups: Any, person: str, labels: list[str], at_most: int) -> Any:
+    """The same on Dask: all groups of a person in one part, in the order of their labels."""
+
+    def first(part: Any) -> Any:
+        ordered = part.sort_values(list(dict.fromkeys([person, *labels])), key=_plain)
+        before = ordered.groupby(person, dropna=False)[COUNTED].cumsum() - ordered[COUNTED]
+        room = (at_most - before).clip(lower=0)
+        return ordered.assign(**{COUNTED: ordered[COUNTED].clip(upper=room)})
+
+    return groups.shuffle(person).map_partitions(first, meta=groups._meta)
+
+
+def _plain(column: Any) -> Any:
+    """Labels themselves in place of the numbers of categories."""
+    return column.astype(column.cat.categories.dtype) if hasattr(column, "cat") else column

@@ -1,0 +1,220 @@
+"""What was said about a table: its equations, what is public, what is promised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from affinedp.designs.problem import checked_releases
+from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import is_number, real_array
+from affinedp.laws.base import LawName
+
+Rows = Literal["separate", "composed", "together"]
+Neighbours = Literal["person", "replace", "swaps", "circuits"]
+Totals = Mapping[str, Sequence[str] | Sequence[Sequence[str]]]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Description:
+    """The promise, and how numbers are published: the same for tables and for margins."""
+
+    epsilon: float
+    delta: float = 0.0
+    law: LawName | None = None
+    adjacency: Neighbours = "person"
+    household: int = 1
+    at_most: int | None = None
+    releases: int = 1
+    weights: Mapping[Any, float] | Literal["levels"] | None = None
+    round_to: float | None = None
+    nonnegative: bool = False
+
+    def __post_init__(self) -> None:
+        epsilon, delta = number(self.epsilon, "epsilon"), number(self.delta, "delta")
+        if not 0 <= epsilon < math.inf or not 0 <= delta < 1:
+            raise AffineDPError(f"ε must be at least 0 and δ in [0, 1), not {epsilon}, {delta}")
+        choice(self.law, "law", (None, "gaussian", "laplace"))
+        if self.law == "gaussian" and delta == 0:
+            raise AffineDPError("Gaussian noise needs δ > 0: give delta, or law='laplace'")
+        if epsilon == 0 and self.law != "gaussian":
+            raise AffineDPError(
+                "ε = 0 allows no Laplace noise and very much Gaussian noise: choose an ε above 0 "
+                "(or say law='gaussian', with a δ, if that is what you want)"
+            )
+        checked_releases(self.releases)
+        choice(self.adjacency, "adjacency", ("person", "replace", "swaps", "circuits"))
+        for name in ("household", "at_most"):
+            self._check_count(name)
+        if self.adjacency == "replace" and (self.at_most or 1) > 1:
+            raise AffineDPError(
+                "adjacency='replace' keeps the total, which is published without noise; but "
+                f"somebody who is counted up to {self.at_most} times may be replaced by somebody "
+                "who is counted less often, and the total would show it. Use adjacency='person' "
+                "(who replaces somebody joins when the other leaves: household=2 covers both)"
+            )
+        if isinstance(self.weights, str) and self.weights != "levels":
+            raise AffineDPError("weights must be numbers by name, or 'levels'")
+        if self.round_to is not None and not 0 < number(self.round_to, "round_to") < math.inf:
+            raise AffineDPError(f"round_to must be positive, not {self.round_to!r}")
+        choice(self.nonnegative, "nonnegative", (True, False))
+
+    def _check_count(self, name: str) -> None:
+        value = getattr(self, name)
+        if value is None and name == "at_most":
+            return
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise AffineDPError(f"{name} must be a whole number of at least 1, not {value!r}")
+        if self.adjacency == "circuits" and value > 1:
+            raise AffineDPError(f"{name} is about people: with adjacency='circuits' say it by mu")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TableDescription(Description):
+    """A table that obeys known equations, and the promise with which it is to be published.
+
+    The record alone; :class:`~affinedp.tables.TableRelease` says what every field means.
+    """
+
+    mu: float | Mapping[str, float] = 1.0
+    equations: Sequence[str] | None = None
+    totals: Totals | None = None
+    hierarchy: str | Sequence[str] | None = None
+    row_totals: Mapping[Any, Sequence[Any]] | None = None
+    changes: Mapping[str, str] | None = None
+    margins: Literal["public"] | Sequence[Sequence[str]] | None = None
+    columns: Sequence[str] | None = None
+    public: Sequence[str] = ()
+    public_rows: Sequence[Any] = ()
+    rows: Rows | None = None
+    cells: Sequence[str] | None = None
+    adjust: Sequence[str] | Literal["totals"] = ()
+    within: float | None = None
+    unknown: Sequence[str] | Literal["totals"] = ()
+    whole: bool | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for size in self.mu.values() if isinstance(self.mu, Mapping) else (self.mu,):
+            if real_array(size, "mu", 0) < 0:
+                raise AffineDPError(f"mu must not be negative; it is {size!r}")
+        if self.law == "laplace" and self.delta > 0:
+            raise AffineDPError("Laplace noise is designed for δ = 0: leave delta out")
+        self._check_structure()
+        self._check_rounding()
+
+    @property
+    def laws(self) -> tuple[LawName, ...]:
+        """The laws that the noise may have: what keeps ε keeps (ε, δ) too."""
+        if self.law is not None:
+            return (self.law,)
+        if self.delta == 0:
+            return ("laplace",)
+        return ("gaussian", "laplace")
+
+    @property
+    def counts(self) -> bool:
+        """Whether the numbers count people, so that they are whole; the equations decide, too."""
+        if self.law is not None or self.epsilon == 0:
+            return False
+        if self.whole is not None:
+            return self.whole
+        sizes = self.mu.values() if isinstance(self.mu, Mapping) else (self.mu,)
+        step = 1.0 if self.round_to is None else self.round_to
+        return (
+            self.adjacency != "circuits"
+            and not self.adjust
+            and not self.unknown
+            and all(float(size).is_integer() for size in (*sizes, step))
+        )
+
+    @property
+    def row_mode(self) -> Rows:
+        """What the rows are, by default from the equations."""
+        return self.rows or ("together" if self.ties_rows else "separate")
+
+    @property
+    def ties_rows(self) -> bool:
+        """Whether equations tie different rows."""
+        tied = (self.hierarchy, self.row_totals, self.changes, self.margins)
+        return any(part is not None for part in tied)
+
+    @property
+    def label_columns(self) -> list[str]:
+        """Columns that say which rows belong together."""
+        found: list[str] = []
+        if isinstance(self.hierarchy, str):
+            found.append(self.hierarchy)
+        elif self.hierarchy is not None:
+            found += self.hierarchy
+        if self.margins is not None and self.margins != "public":
+            found += [name for columns in self.margins for name in columns]
+        return list(dict.fromkeys(found))
+
+    def _check_structure(self) -> None:
+        choice(self.rows, "rows", (None, "separate", "composed", "together"))
+        for name in ("columns", "public", "public_rows", "equations", "cells"):
+            if isinstance(getattr(self, name), str):
+                raise AffineDPError(f"{name} must be a list: write [...] around it")
+        if self.equations is None and self.totals is None and not self.ties_rows:
+            raise AffineDPError(
+                "say what the public knows: equations, totals, a hierarchy, … (equations=[] says "
+                "that it knows nothing)"
+            )
+        if self.ties_rows and self.rows in ("separate", "composed"):
+            raise AffineDPError(
+                f"rows={self.rows!r}, but the hierarchy, row_totals, changes or margins tie the "
+                "rows: they are released together"
+            )
+        if self.rows == "together" and not self.ties_rows:
+            raise AffineDPError(
+                "rows='together', but no equation ties different rows, so this would promise what "
+                "rows='separate' does. If the rows are about the same people, use rows='composed'"
+            )
+        if self.public_rows and not self.ties_rows:
+            raise AffineDPError("public_rows goes with equations between rows")
+        if self.adjacency == "swaps" and not (self.margins or self.public or self.public_rows):
+            raise AffineDPError(
+                "adjacency='swaps' is about two people who exchange places, which keeps every row "
+                "sum and column sum: say that they are public, margins='public' (a table without "
+                "its total row and column, or with both called 'All'), or name the label columns "
+                "of a long table, margins=[['sex'], ['age']]. If totals are to be protected, use "
+                "adjacency='person'"
+            )
+        if self.cells is not None and self.adjacency != "person":
+            raise AffineDPError("cells goes with adjacency='person'")
+
+    def _check_rounding(self) -> None:
+        for name in ("adjust", "unknown"):
+            value = getattr(self, name)
+            if isinstance(value, str) and value != "totals":
+                raise AffineDPError(f"{name} must be a list of columns, or 'totals'")
+        if bool(self.adjust) != (self.within is not None):
+            raise AffineDPError(
+                "adjust and within go together: within says how far off counts as rounding"
+            )
+        if self.within is not None and not 0 < number(self.within, "within") < math.inf:
+            raise AffineDPError(f"within must be positive, not {self.within!r}")
+        if self.adjust and self.unknown:
+            raise AffineDPError("give adjust or unknown, not both")
+        if self.margins is not None and (self.adjust or self.unknown):
+            raise AffineDPError(
+                "public margins are sums of what is recorded: leave out adjust and unknown"
+            )
+        choice(self.whole, "whole", (None, True, False))
+
+
+def number(value: Any, name: str) -> float:
+    """Return a number as a float, or refuse it by name."""
+    if not is_number(value) or math.isnan(value):
+        raise AffineDPError(f"{name} must be a number, not {value!r}")
+    return float(value)
+
+
+def choice(value: Any, name: str, known: Sequence[Any]) -> None:
+    """Refuse a value that is not one of the known ones."""
+    if value not in known:
+        words = ", ".join(repr(one) for one in known if one is not None)
+        raise AffineDPError(f"{name} must be one of {words}, not {value!r}")

@@ -1,0 +1,207 @@
+"""Noise that is designed for sensors with steps: what is stated is what is sent; who listens."""
+
+import math
+import re
+
+import numpy as np
+import pytest
+
+from affinedp.control import (
+    ClosedLoop,
+    Gateway,
+    design_input_noise,
+    design_output_noise,
+    eavesdropper,
+    independent_output_noise,
+    noise_by_time,
+    sample_noise,
+)
+from affinedp.control.gateway import StepError
+from affinedp.control.gateway_path import with_sensors
+from affinedp.errors import AffineDPError
+from affinedp.mechanism import Mechanism
+from affinedp.show.plot import shown_noise
+from affinedp.strategies.base import Sent
+from affinedp.stream.run import RunError
+
+OFFICE = ([[0.99]], [[0.9]], [[1.0]])
+VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
+
+
+def office(steps, resolution=0.1):
+    return design_input_noise(OFFICE, 1.0, 1e-4, mu=0.1, horizon=steps, resolution=resolution)
+
+
+@pytest.mark.parametrize(("steps", "noise"), [(672, 8.89), (35_040, 60.4)])
+def test_a_thermometer_over_a_week_and_a_year(steps, noise):
+    m = office(steps)
+    assert noise_by_time(m).shape == (steps, 1)
+    assert noise_by_time(m)[-1, 0] == pytest.approx(noise, rel=0.01)
+    assert noise_by_time(office(steps, None))[-1, 0] == pytest.approx(0.613, rel=0.01)
+    assert f"sends noise of standard deviation {noise:.3g}" in m.notes[-2]
+    assert re.search(
+        r"\(Gateway\(every=(\d+)\), affinedp control gateway --every \1\)", m.notes[-1]
+    )
+
+
+def test_what_is_stated_is_what_a_gateway_sends(tmp_path):
+    for i, m in enumerate(
+        (
+            office(96),
+            design_output_noise(VEHICLE, 50, 1.0, 0.01, resolution=0.05),
+            design_output_noise(VEHICLE, 50, 1.0, mu=[1, 0.1], law="knorm", resolution=0.05),
+            design_output_noise(([[0.9]], [[1]]), 50, 1.0, 0.01, adjacency="forward", resolution=1),
+        )
+    ):
+        m.save(tmp_path / f"{i}.json")
+        loaded = Mechanism.load(tmp_path / f"{i}.json")
+        with Gateway(loaded, state=tmp_path / f"{i}.db") as gateway:
+            plain = m.strategy.deviations(m.noise, m.strategy.horizon)
+            sent = (plain**2).mean(axis=0) * (1 + gateway.added_variance)
+            assert (noise_by_time(loaded) ** 2).mean(axis=0) == pytest.approx(sent, rel=1e-6)
+            assert gateway.sensor.steps == m.design.resolution
+        with pytest.raises(RunError, match="other sensors"):
+            Gateway(loaded, state=tmp_path / f"{i}.db", resolution=0.01)
+    drawn = sample_noise(m, 4000, 50, seed=0)
+    assert drawn.std(axis=0) == pytest.approx(noise_by_time(m), rel=0.06)
+
+
+def test_loops_pay_for_the_noise_that_is_sent():
+    loop, m = ClosedLoop(OFFICE, [[0.3]], [[0.3]], reference=[0.0]), office(96)
+    exact = loop.mean_square_error(m, 96)[-1, 0]
+    found = loop.simulate(m, 96, 4000, seed=1)
+    assert abs(found.mean_square_error[-1, 0] - exact) < 4 * found.standard_error[-1, 0]
+    assert exact > 10 * loop.mean_square_error(office(96, None), 96)[-1, 0]
+
+
+@pytest.mark.parametrize("steps", [(-1.0,), (math.nan,), (0.1, 0.1), (1e200,)], ids=str)
+def test_a_file_with_other_sensors_is_not_believed(steps, tmp_path):
+    edited = office(96).with_design(resolution=steps)
+    for use in (noise_by_time, lambda m: Gateway(m, state=tmp_path / "s")):
+        with pytest.raises(AffineDPError):
+            use(edited)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sensors_with_steps_need_a_horizon():
+    for design in (
+        lambda: design_input_noise(OFFICE, 1.0, 1e-4, resolution=0.1),
+        lambda: design_output_noise(
+            ([[0.9]], [[1]]), math.inf, 1.0, 0.01, adjacency="forward", resolution=0.1
+        ),
+    ):
+        with pytest.raises(AffineDPError, match="give a horizon"):
+            design()
+
+
+def test_a_horizon_is_kept(tmp_path):
+    """Of a stable plant too, whose noise is that for all time."""
+    m = design_output_noise(([[0.9]], [[1.0]]), 200, 1.0, 0.01, adjacency="forward")
+    with Gateway(m, state=tmp_path / "s", resolution=0.1) as gateway:
+        assert gateway.horizon == 200
+    endless = design_output_noise(([[0.9]], [[1.0]]), math.inf, 1.0, 0.01, adjacency="forward")
+    assert endless.guarantee.sensitivity == m.guarantee.sensitivity
+    assert noise_by_time(endless).tolist() == noise_by_time(m)[:1].tolist()
+    assert m.expected_squared_error == pytest.approx(200 * noise_by_time(m)[0, 0] ** 2)
+
+
+def test_one_step_of_some(tmp_path):
+    m = office(96)
+    words = {"state": tmp_path / "s", "resolution": 0.1}
+    with Gateway(m, **words, every=8) as rare:
+        assert rare.added_variance[0] < 10
+        assert rare.send([20.0]).shape == (1,)
+        with pytest.raises(StepError, match="one step of 8"):
+            rare.send([20.0], step=3)
+        rare.send([20.0])
+        assert rare.next_step == 9
+        told = rare.added_variance
+    with pytest.raises(RunError, match="every = 8"):
+        Gateway(m, **words)
+    with Gateway(m, state=tmp_path / "t", resolution=0.1) as all_steps:
+        assert (told < all_steps.added_variance / 4).all()
+    with Gateway(office(12), state=tmp_path / "u") as short:
+        # a dozen steps are hidden, whether they come in a row or not
+        assert told == pytest.approx(short.added_variance, rel=1e-6)
+
+
+# ---------------------------------------------------------------------- who listens
+
+
+@pytest.mark.parametrize("law", ["gaussian", "knorm"])
+def test_one_draw_is_learned_once(law):
+    m = design_output_noise(VEHICLE, 60, 1.0, [0.01, 0.0][law == "knorm"], mu=[1, 0.5], law=law)
+    found = eavesdropper(m)
+    drawn = m.noise.sample(np.random.default_rng(0), 20_000, 2) @ m.strategy.start.T
+    assert np.cov(drawn.T) == pytest.approx(found.covariance, rel=0.1)
+    assert np.isinf(found.deviations[0]).all()
+    assert (found.deviations[1:] == found.deviations[1]).all()
+    assert found.deviations[-1] == pytest.approx(np.sqrt(found.covariance.diagonal()))
+
+
+def test_fresh_noise_is_averaged_away():
+    m = independent_output_noise(VEHICLE, 60, 1.0, 0.01)
+    found = eavesdropper(m)
+    rows = np.array([[1, 0.1 * t] for t in range(60)])
+    wanted = np.linalg.inv(rows.T @ rows) * m.strategy.sigma**2
+    assert found.covariance == pytest.approx(wanted, rel=1e-9)
+    assert found.deviations[-1] == pytest.approx(np.sqrt(wanted.diagonal()), rel=1e-9)
+    assert (np.diff(found.deviations[1:], axis=0) < 0).all()
+
+
+def test_an_event_is_as_uncertain_as_promised():
+    """The best estimate of an event is off by μ/s: that is what the sensitivity says."""
+    m = design_input_noise(OFFICE, 1.0, 1e-4, mu=0.1)
+    found = eavesdropper(m)
+    wanted = 0.1 / m.guarantee.sensitivity
+    assert math.sqrt(found.covariance[0, 0]) == pytest.approx(wanted, rel=1e-6)
+    assert found.deviations[-1, 0] == pytest.approx(wanted, rel=0.01)
+    assert "an event on w1 at best within ± 0.319" in str(found)
+
+
+def test_pictures():
+    pyplot = pytest.importorskip("matplotlib.pyplot")
+    m = design_output_noise(VEHICLE, 60, 1.0, 0.01)
+    assert len(eavesdropper(m).plot().axes[0].lines) == 4
+    loop = ClosedLoop(
+        (*VEHICLE[:1], [[0.005], [0.1]], VEHICLE[1]), [[3, 4]], [[0.8], [0.7]], [1, 0]
+    )
+    figure = loop.plot(m)
+    assert len(figure.axes) == 2
+    assert pyplot.gcf() is figure
+    pyplot.close("all")
+
+
+@pytest.mark.parametrize(
+    "m",
+    [
+        office(96),
+        design_output_noise(VEHICLE, 50, 1.0, 0.01, resolution=0.05),
+        design_output_noise(VEHICLE, 50, 1.0, mu=[1, 0.1], law="knorm", resolution=0.05),
+        with_sensors(independent_output_noise(VEHICLE, 50, 1.0, 0.01), 0.05),
+    ],
+    ids=["filter", "one draw", "body", "fresh"],
+)
+def test_a_report_states_the_noise_that_is_sent(m, tmp_path):
+    m.save(tmp_path / "noise.json")
+    loaded = Mechanism.load(tmp_path / "noise.json")
+    assert any("stated by the file" in note for note in loaded.notes)
+    report, by_time = loaded.report(), noise_by_time(loaded)
+    assert report.outputs[-1].deviation == pytest.approx(by_time[-1, 0], rel=1e-6)
+    assert all(row.independent_deviation is None for row in report.outputs)
+    typical = f"{math.sqrt(float((by_time**2).mean())):.3g}"
+    assert f"typically by {typical} " in dict(report.opening)["How far off numbers are"]
+    lines = shown_noise(loaded).lines()
+    if lines.logarithmic:  # by period: the power of all periods is the variance
+        assert (lines.values["y1"] ** 2).mean() == pytest.approx(by_time[-1, 0] ** 2, rel=0.02)
+    else:
+        assert lines.values["y1"] == pytest.approx(by_time[:, 0], rel=1e-6)
+    assert ("compared", "optimality and other noise are for exact readings") in report.totals
+
+
+@pytest.mark.parametrize(("factor", "added"), [(math.nan, (0.0,)), (1.0, (-1.0,)), (0.5, (0.0,))])
+def test_a_file_that_states_impossible_noise_is_refused(factor, added):
+    with pytest.raises(AffineDPError, match="what is sent"):
+        Sent(factor, added)
+    with pytest.raises(AffineDPError, match="another number of outputs"):
+        office(96).with_design(sent=Sent(1.0, (0.0, 0.0))).report()
