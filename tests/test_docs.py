@@ -182,6 +182,7 @@ def test_gallery_script_draws(script, monkeypatch, capsys):
     import matplotlib.pyplot as plt
 
     monkeypatch.setattr(plt, "show", lambda: None)
+    plt.close("all")  # what other tests of this process drew is not this script's
     runpy.run_path(str(script))
     drawn = [plt.figure(number).axes for number in plt.get_fignums()]
     plt.close("all")
