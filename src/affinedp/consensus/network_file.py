@@ -129,35 +129,10 @@ def read_network(path: str | os.PathLike[str]) -> NetworkFile:
 def write_network(
     path: str | os.PathLike[str],
     consensus: PrivateConsensus,
-    *,
-    rounds: int | None = None,
-    values: Mapping[Any, float] | FloatArray | None = None,
+    rounds: int | None,
+    values: Mapping[Any, float] | FloatArray | None,
 ) -> None:
-    """Write the network file of a simulated network, to run its agents as processes.
-
-    Parameters
-    ----------
-    path : str or Path
-        A ``.toml`` file that does not exist; for its owner only, since it may hold values.
-    consensus : PrivateConsensus
-        The network with its noise.
-    rounds : int, optional
-        How many rounds the agents go.
-    values : mapping of agents, or array_like, optional
-        x(0), for a trial on one machine.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> import networkx as nx
-    >>> ring = PrivateConsensus(nx.cycle_graph(3), law="gaussian", epsilon=1.0, delta=0.01)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = pathlib.Path(folder, "network.toml")
-    ...     write_network(file, ring, rounds=30)
-    ...     again = read_network(file)
-    >>> again.rounds, bool((again.consensus.sigma == ring.sigma).all())
-    (30, True)
-    """
+    """Write the network file of a network."""
     file, names = Path(path), consensus.process_names
     if file.suffix.lower() != ".toml":
         raise AffineDPError(f"{file} must end in .toml")

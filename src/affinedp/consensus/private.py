@@ -470,6 +470,41 @@ class PrivateConsensus(NoisyNetwork):
             )
         return names
 
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        rounds: int | None = None,
+        values: Mapping[Any, float] | FloatArray | None = None,
+    ) -> None:
+        """Write the network file, to run the agents as processes.
+
+        Parameters
+        ----------
+        path : str or Path
+            A ``.toml`` file that does not exist; for its owner only, since it may hold values.
+        rounds : int, optional
+            How many rounds the agents go.
+        values : mapping of agents, or array_like, optional
+            x(0), for a trial on one machine.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import networkx as nx
+        >>> from affinedp.consensus import read_network
+        >>> ring = PrivateConsensus(nx.cycle_graph(3), law="gaussian", epsilon=1.0, delta=0.01)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "network.toml")
+        ...     ring.write(file, rounds=30)
+        ...     again = read_network(file)
+        >>> again.rounds, bool((again.consensus.sigma == ring.sigma).all())
+        (30, True)
+        """
+        from affinedp.consensus.network_file import write_network
+
+        write_network(path, self, rounds, values)
+
     def agent(
         self,
         name: Hashable,

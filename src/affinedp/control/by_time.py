@@ -120,7 +120,8 @@ def noise_block(
 
     Examples
     --------
-    >>> from affinedp.control import design_output_noise, noise_block
+    >>> from affinedp.control import design_output_noise
+    >>> from affinedp.control.by_time import noise_block
     >>> m = design_output_noise(([[1]], [[1]]), 50, epsilon=1.0, delta=0.01)
     >>> noise_block(m, seed=0).ninputs
     1

@@ -73,8 +73,7 @@ _TABLE = FileKind(
             "report": Field(a("text")),
             "level": Field(a("number"), 0.95),
         },
-    },
-    elsewhere={"attributes": "this file is about margins: read it with read_margin_release"},
+    }
 )
 
 
@@ -88,45 +87,6 @@ class TableFile:
     noise: str | None = None
     report: str | None = None
     level: float = 0.95
-
-
-def read_table_release(path: str | Path, text: str | None = None) -> TableFile:
-    """Read and check a table file.
-
-    Parameters
-    ----------
-    path : str or Path
-        A ``.toml`` or ``.json`` file.
-    text : str, optional
-        What it holds, where that is in memory; the path is then a name only.
-
-    Returns
-    -------
-    TableFile
-
-    Raises
-    ------
-    AffineDPError
-        With the file and the key that is wrong.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> text = '''
-    ... [totals]
-    ... all = ["women", "men"]
-    ... [privacy]
-    ... mu = 1
-    ... epsilon = 1.0
-    ... '''
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = pathlib.Path(folder, "table.toml")
-    ...     _ = file.write_text(text, encoding="utf-8")
-    ...     found = read_table_release(file)
-    >>> found.release.laws, found.release.adjacency, found.release.row_mode
-    (('laplace',), 'person', 'separate')
-    """
-    return _TABLE.read(path, _table_file, text)
 
 
 def labelled(table: Any, index: Sequence[str], name: str) -> Any:
@@ -154,28 +114,8 @@ def _table_file(told: Document) -> TableFile:
     )
 
 
-def table_toml(release: TableRelease, index: Sequence[str] = ()) -> str:
-    """Return a table file that says what a release says.
-
-    Parameters
-    ----------
-    release : TableRelease
-        The description.
-    index : sequence of str
-        Columns that label the rows.
-
-    Examples
-    --------
-    >>> print(table_toml(TableRelease(totals={"all": ["women", "men"]}, epsilon=1.0)))
-    [totals]
-    all = ["women", "men"]
-    <BLANKLINE>
-    [privacy]
-    mu = 1.0
-    epsilon = 1.0
-    adjacency = "person"
-    <BLANKLINE>
-    """
+def table_text(release: TableRelease, index: Sequence[str] = ()) -> str:
+    """Return a table file that says what a release says."""
     keys = {name: list(fields) for name, fields in _TABLE.fields.items()}
     left: dict[str, Any] = {
         name: getattr(release, name, None) for one in keys.values() for name in one
@@ -278,46 +218,51 @@ class MarginFile:
     at: str | None = None
 
 
-def describes_margins(path: str | Path) -> bool:
-    """Return whether a file names attributes, so that it is about margins."""
-    file = Path(path)
-    try:
-        return "attributes" in read_document(file)
-    except AffineDPError as error:
-        raise AffineDPError(f"{file}: {error}") from None
-
-
-def read_margin_release(path: str | Path) -> MarginFile:
-    """Read and check a file about margins.
+def read_release(path: str | Path, text: str | None = None) -> TableFile | MarginFile:
+    """Read and check a file that describes a table, or the margins of a table of people.
 
     Parameters
     ----------
     path : str or Path
-        A ``.toml`` or ``.json`` file.
+        A ``.toml`` or ``.json`` file; one that names attributes is about margins.
+    text : str, optional
+        What it holds, where that is in memory; the path is then a name only.
 
     Returns
     -------
-    MarginFile
+    TableFile or MarginFile
+        Its ``release`` is a :class:`TableRelease` or a :class:`MarginRelease`.
+
+    Raises
+    ------
+    AffineDPError
+        With the file and the key that is wrong.
 
     Examples
     --------
     >>> import pathlib, tempfile
     >>> text = '''
-    ... margins = "<=2"
-    ... [attributes]
-    ... sex = ["f", "m"]
-    ... age = ["young", "old"]
+    ... [totals]
+    ... all = ["women", "men"]
     ... [privacy]
+    ... mu = 1
     ... epsilon = 1.0
     ... '''
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = pathlib.Path(folder, "margins.toml")
+    ...     file = pathlib.Path(folder, "table.toml")
     ...     _ = file.write_text(text, encoding="utf-8")
-    ...     found = read_margin_release(file)
-    >>> found.release.names
-    ('sex', 'age')
+    ...     found = read_release(file)
+    >>> found.release.laws, found.release.adjacency, found.release.row_mode
+    (('laplace',), 'person', 'separate')
     """
-    return _MARGINS.read(path, _margin_file)
+    file = Path(path)
+    try:
+        margins = "attributes" in read_document(file, text)
+    except AffineDPError as error:
+        raise AffineDPError(f"{file}: {error}") from None
+    if margins:
+        return _MARGINS.read(file, _margin_file, text)
+    return _TABLE.read(file, _table_file, text)
 
 
 def _margin_file(told: Document) -> MarginFile:
