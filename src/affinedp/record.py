@@ -18,8 +18,7 @@ from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import Part, digest, locked
 from affinedp.privacy.design import Alternative, Design, LeastPossible, Objective
-from affinedp.privacy.guarantee import Asked, Guarantee
-from affinedp.privacy.promise import promise
+from affinedp.privacy.guarantee import Asked, Guarantee, promise
 from affinedp.strategies.base import Prepared, Promised, Proof, Strategy
 from affinedp.strategies.matrices import (
     MOST_NUMBERS,

@@ -12,7 +12,7 @@ from scipy import sparse
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
-from affinedp.privacy.promise import promise
+from affinedp.privacy.guarantee import promise
 from oracles import exact_directions, stands_for
 
 NUMBERS = st.sampled_from([0, 0, 0, 1, 1, -1, 2, 0.1, 0.3, -1.7, 1e-13, 1 / 3])

@@ -13,7 +13,7 @@ from affinedp.audit import audit
 from affinedp.exact.numbers import meaning
 from affinedp.laws import bodies as bodies_room
 from affinedp.laws.polytope import LatticeCones, Polytope
-from affinedp.laws.sampler.cone import ConeNoise
+from affinedp.laws.sampler.bodies import ConeNoise
 from affinedp.release import publish as publishing
 from affinedp.strategies import exact_plan
 

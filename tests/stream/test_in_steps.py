@@ -13,8 +13,7 @@ import affinedp as adp
 from affinedp.domains.dynamics import dynamics_of
 from affinedp.neighbours.trajectory import trajectory_manifold
 from affinedp.stream import in_steps
-from affinedp.stream.in_steps import ReleaseInSteps
-from affinedp.stream.triangular import followings, step_plan
+from affinedp.stream.in_steps import ReleaseInSteps, followings, step_plan
 
 UNIT = 1 << 56
 

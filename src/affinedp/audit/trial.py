@@ -33,8 +33,7 @@ from affinedp.exact.numbers import real_array
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
-from affinedp.privacy.guarantee import Guarantee
-from affinedp.privacy.promise import promised_about
+from affinedp.privacy.guarantee import Guarantee, promised_about
 from affinedp.progress import Progress
 from affinedp.show.page import printable
 

@@ -30,7 +30,7 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.consensus.private import PrivateConsensus
 from affinedp.errors import AffineDPError
-from affinedp.files.declared import Document, Field, FileKind
+from affinedp.files.documents import Document, Field, FileKind
 from affinedp.files.values import a, as_written, filled_list, number, one_of, shown
 from affinedp.files.writing import write_for_owner
 

@@ -36,7 +36,7 @@ from affinedp.control.sensors import (
     sensor_of,
 )
 from affinedp.errors import AffineDPError
-from affinedp.laws.sampler.single import SingleNoise
+from affinedp.laws.sampler.noise import SingleNoise
 from affinedp.laws.sampler.words import hashed_bytes
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.base import GRID_BITS

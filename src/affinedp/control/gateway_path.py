@@ -30,7 +30,7 @@ from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.polytope import LatticeCones, Polytope, polytope_of
 from affinedp.laws.sampler import IntegerNoise, draw_integers
-from affinedp.laws.sampler.cone import ConeNoise
+from affinedp.laws.sampler.bodies import ConeNoise
 from affinedp.mechanism import Mechanism
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.base import GRID_BITS, Sent

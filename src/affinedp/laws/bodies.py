@@ -23,8 +23,7 @@ from affinedp.laws import one_sum
 from affinedp.laws.base import EPS, Gauges
 from affinedp.laws.laplace import geometric_sample, geometric_variance
 from affinedp.laws.polytope import MOST_LISTED, LatticeCones, Polytope, polytope_of
-from affinedp.laws.sampler.cone import ConeNoise
-from affinedp.laws.sampler.independent import AxesNoise, StairsNoise
+from affinedp.laws.sampler.bodies import AxesNoise, ConeNoise, StairsNoise
 from affinedp.laws.sampler.one_sum import OneSumNoise
 from affinedp.laws.sampler.words import Source, system_bytes
 

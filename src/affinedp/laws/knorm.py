@@ -27,9 +27,8 @@ from affinedp.laws.curves import Curve, LaplaceCurve
 from affinedp.laws.one_sum import largest_loss_probability
 from affinedp.laws.polytope import Polytope, polytope_of
 from affinedp.laws.pure_curves import LatticeCurve, ThreeAtoms
-from affinedp.laws.reach import Reach, each_of
+from affinedp.laws.reach import Reach, Steps, each_of, independent_reach
 from affinedp.laws.reach_bodies import body_reach
-from affinedp.laws.reach_sums import Steps, independent_reach
 from affinedp.parts import frozen
 
 

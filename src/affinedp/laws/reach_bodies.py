@@ -23,8 +23,9 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.laws.bodies import AxesPart, Bodies, HullPart, SumPart
 from affinedp.laws.polytope import LatticeCones
-from affinedp.laws.reach import END, Reach
-from affinedp.laws.reach_sums import (
+from affinedp.laws.reach import (
+    END,
+    Reach,
     Stairs,
     Steps,
     WholeLaw,

@@ -25,9 +25,8 @@ from affinedp.laws.bodies import PartNoise, PartsNoise
 from affinedp.laws.curves import Curve
 from affinedp.laws.knorm import checked_rate
 from affinedp.laws.pure_curves import ThreeAtoms
-from affinedp.laws.reach import Reach, each_of
-from affinedp.laws.reach_sums import Steps, independent_reach
-from affinedp.laws.sampler.independent import StairsNoise
+from affinedp.laws.reach import Reach, Steps, each_of, independent_reach
+from affinedp.laws.sampler.bodies import StairsNoise
 from affinedp.parts import frozen
 
 # The law on a grid has this much more of the largest loss, at most; releases check it.

@@ -27,8 +27,7 @@ from typing import Any
 
 from affinedp.errors import AffineDPError
 from affinedp.files.data import read_table
-from affinedp.files.declared import Document, Field, FileKind
-from affinedp.files.documents import read_document
+from affinedp.files.documents import Document, Field, FileKind, read_document
 from affinedp.files.values import a
 from affinedp.tables.margins import MarginRelease
 from affinedp.tables.refusals import closest, label_words
