@@ -5,10 +5,12 @@ It is simulated, predicted and bounded here, and handed to the agents that run i
 
 from __future__ import annotations
 
+import json
 import numbers
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -33,6 +35,7 @@ from affinedp.consensus.runs import MOST_NUMBERS, Run, simulate
 from affinedp.consensus.schedule import Schedule, schedule_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
+from affinedp.files.writing import write_for_owner
 from affinedp.laws.base import LawName
 
 Seed = int | np.random.SeedSequence | np.random.Generator | None
@@ -501,9 +504,28 @@ class PrivateConsensus(NoisyNetwork):
         >>> again.rounds, bool((again.consensus.sigma == ring.sigma).all())
         (30, True)
         """
-        from affinedp.consensus.network_file import write_network
-
-        write_network(path, self, rounds, values)
+        file, names = Path(path), self.process_names
+        if file.suffix.lower() != ".toml":
+            raise AffineDPError(f"{file} must end in .toml")
+        lines = [] if rounds is None else [f"rounds = {whole(rounds, 'rounds', 0)}"]
+        rows, columns, weights = self.network.links()
+        links = [
+            f"    [{_text(names[i])}, {_text(names[j])}, {w!r}],"
+            for i, j, w in zip(rows.tolist(), columns.tolist(), weights.tolist())
+            if i < j
+        ]
+        lines += ["links = [", *links, "]", "", "[noise]", f"law = {_text(self.law)}"]
+        noise = self.noise
+        given = {"sigma": noise.sigma} if noise.epsilon is None else {"epsilon": noise.epsilon}
+        for key, array in {**given, "mu": noise.mu}.items():
+            lines.append(f"{key} = {_per_agent(names, array)}")
+        if noise.delta:
+            lines.append(f"delta = {noise.delta!r}")
+        if values is not None:
+            found = self.network.values(values, "values")
+            lines += ["", "[values]"]
+            lines += [f"{_text(n)} = {float(v)!r}" for n, v in zip(names, found)]
+        write_for_owner(file, "\n".join(lines) + "\n")
 
     def agent(
         self,
@@ -604,6 +626,18 @@ class PrivateConsensus(NoisyNetwork):
         # ε rather than σ: what is stated is then at most ε, whichever way σ is rounded
         delta = self.noise.delta if self.law == "gaussian" else None
         return AgentNoise(self.law, float(epsilon[place]), delta, mu, bound=bound)
+
+
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _per_agent(names: tuple[str, ...], array: FloatArray) -> str:
+    """One number, or a table of them."""
+    if np.all(array == array[0]):
+        return repr(float(array[0]))
+    pairs = (f"{_text(name)} = {float(value)!r}" for name, value in zip(names, array))
+    return "{ " + ", ".join(pairs) + " }"
 
 
 def _times(steps: int | Sequence[int] | IntArray) -> IntArray:

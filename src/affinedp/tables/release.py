@@ -650,31 +650,6 @@ class TableRelease(TableDescription):
         description, given = _prepared(self, table)
         return broken_totals(description, given.frame)
 
-    def toml(self, index: Sequence[str] = ()) -> str:
-        """Return a table file that says the same, for :func:`~affinedp.tables.read_release`.
-
-        Parameters
-        ----------
-        index : sequence of str
-            Columns that label the rows.
-
-        Examples
-        --------
-        >>> from affinedp.tables import TableRelease
-        >>> print(TableRelease(totals={"all": ["women", "men"]}, epsilon=1.0).toml())
-        [totals]
-        all = ["women", "men"]
-        <BLANKLINE>
-        [privacy]
-        mu = 1.0
-        epsilon = 1.0
-        adjacency = "person"
-        <BLANKLINE>
-        """
-        from affinedp.tables.files import table_text
-
-        return table_text(self, index)
-
     @staticmethod
     def together(
         releases: Sequence[TableRelease], *, epsilon: float | None = None, delta: float = 0.0
