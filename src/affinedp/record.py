@@ -242,13 +242,6 @@ class MechanismRecord(Part):
             How many draws.
         seed : int, Generator or None
             Seed or generator; the same seed gives the same noise.
-
-        Examples
-        --------
-        >>> import affinedp as adp
-        >>> m = adp.iid_noise(adp.AffineManifold([[1, -1]]), law="laplace", epsilon=1.0)
-        >>> m.sample(3, seed=0).shape
-        (3, 2)
         """
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
             raise AffineDPError(f"size must be a number of draws, not {size!r}")

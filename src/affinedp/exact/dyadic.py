@@ -169,14 +169,7 @@ class RationalRow:
         return cls(np.array(list(row), dtype=np.intp), numerators, common, int(off * common))
 
     def rounded(self, points: FloatArray, exponent: int) -> BigIntegers:
-        """Return the nearest multiples of ``2**exponent``, ties to even, one per row of points.
-
-        Examples
-        --------
-        >>> row = RationalRow.of({0: Fraction(1, 2), 1: Fraction(1)})
-        >>> row.rounded(np.array([[1.0, 2.0], [3.0, 0.25]]), 0).tolist()     # 2.5 and 1.75
-        [2, 2]
-        """
+        """Return the nearest multiples of ``2**exponent``, ties to even, one per row of points."""
         total, divisor = self._quotient(points, exponent)
         whole, rest = total // divisor, total % divisor
         up = (2 * rest > divisor) | ((2 * rest == divisor) & (whole % 2 == 1))
@@ -201,13 +194,7 @@ class RationalRow:
 
 
 def nearest_steps(values: FloatArray, exponent: int) -> BigIntegers:
-    """Return the multiples of ``2**exponent`` nearest to what doubles stand for, halves up.
-
-    Examples
-    --------
-    >>> nearest_steps(np.array([0.1, 2.5]), -1).tolist(), nearest_steps(np.array([0.1]), -70)[0]
-    ([0, 5], 118059162071741130342)
-    """
+    """Return the multiples of ``2**exponent`` nearest to what doubles stand for, halves up."""
     whole, below = over_one_denominator(values)
     twice = whole.astype(object) << max(1 - exponent, 0)
     divisor = below << max(exponent - 1, 0)
@@ -222,13 +209,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Scaled:
-    """The integers ``q X``, to which noise Z is added; what comes out is ``(q X + Z) / q``.
-
-    Examples
-    --------
-    >>> (Scaled(np.array([3, 5]), np.array([4, 2])) + np.array([2, -1])).tolist()
-    [3.5, 4.5]
-    """
+    """The integers ``q X``, to which noise Z is added; what comes out is ``(q X + Z) / q``."""
 
     counts: NDArray[Any] = field(repr=False)  # X, exact: int64, or Python integers of any size
     q: Integers = field(repr=False)  # positive, of the same shape

@@ -48,12 +48,6 @@ def symmetric_hull(moves: Sequence[Vector], limit: int = MOST_SIMPLICES) -> Face
     """Return the facets of hull(± moves), in terms of its vertices only.
 
     A move inside a facet would refine its triangulation for nothing.
-
-    Examples
-    --------
-    >>> found = symmetric_hull([(1, 0), (0, 1), (1, -1)])       # the hexagon of a + b = c
-    >>> len(found.points), len(found.simplices), sorted(set(found.planes))[:2]
-    (6, 6, [((-1, -1), 1), ((-1, 0), 1)])
     """
     chosen = _one_of_each_pair(moves)
     size = len(chosen[0]) if chosen else 0

@@ -61,14 +61,7 @@ class BodyLaw(Law):
 
 @dataclass(frozen=True, eq=False)
 class KNorm(BodyLaw):
-    """Density ∝ e^(−rate ‖z‖_K), on R^r or on whole coordinates.
-
-    Examples
-    --------
-    >>> hexagon = KNorm(np.array([[1.0, 0, 1], [0, 1, -1]]), 2.0)
-    >>> round(float(hexagon.moment.trace()), 6)                # 6.67 / 2² in these coordinates
-    1.666667
-    """
+    """Density ∝ e^(−rate ‖z‖_K), on R^r or on whole coordinates."""
 
     kind = "knorm"
     words = "K-norm"

@@ -62,13 +62,7 @@ class Laplace(Law):
 
 @dataclass(frozen=True, eq=False)
 class Geometric(Law):
-    """P(z) ∝ e^(−rate |z|) on whole numbers.
-
-    Examples
-    --------
-    >>> round(Geometric(1.0).variance, 6)                      # Laplace noise has 2
-    1.841347
-    """
+    """P(z) ∝ e^(−rate |z|) on whole numbers."""
 
     kind = "geometric"
     words, theorem = "geometric", "the triangle inequality"
@@ -127,14 +121,7 @@ def geometric_sample(generator: np.random.Generator, rates: FloatArray, size: in
 
 @dataclass(frozen=True, eq=False)
 class Geometrics(Law):
-    """Independent whole numbers with P(z) ∝ e^(−rate |z|), one rate for each part.
-
-    Examples
-    --------
-    >>> law = Geometrics((1.0, 0.5), (2, 1))
-    >>> law.size, law.gauge([Fraction(1), Fraction(0), Fraction(-2)])
-    (3, Fraction(2, 1))
-    """
+    """Independent whole numbers with P(z) ∝ e^(−rate |z|), one rate for each part."""
 
     kind = "geometrics"
     words, theorem = "geometric", "the triangle inequality"

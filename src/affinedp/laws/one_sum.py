@@ -19,13 +19,7 @@ MOST_TERMS = 20_000_000
 
 
 def continuous_error(n: int, rate: float) -> float:
-    """Return E |z|² of the law e^(−rate ‖z‖₁ / 2) on {z ∈ R^n, Σ z = 0}.
-
-    Examples
-    --------
-    >>> continuous_error(3, 1.0), continuous_error(4, 1.0)
-    (10.0, 16.8)
-    """
+    """Return E |z|² of the law e^(−rate ‖z‖₁ / 2) on {z ∈ R^n, Σ z = 0}."""
     return 4 * (n - 1) * (2 * n - 1) / ((n + 1) * rate**2)
 
 
@@ -33,13 +27,6 @@ def integer_error(n: int, rate: float) -> float:
     """Return E |z|² of the law e^(−rate ‖z‖₁ / 2) on {z ∈ Z^n, Σ z = 0}.
 
     Given s, two uniform compositions have E|G − G'|² = 2 s (s+n) (n−1) / (n (n+1)).
-
-    Examples
-    --------
-    >>> Q = math.e
-    >>> known = 12 * Q * (Q**2 + 3 * Q + 1) / ((Q - 1) ** 2 * (Q**2 + 4 * Q + 1))
-    >>> abs(integer_error(3, 1.0) / known - 1) < 1e-12
-    True
     """
     if n == 2:  # geometric noise
         return 1 / math.sinh(rate / 2) ** 2
@@ -53,12 +40,6 @@ def largest_loss_probability(n: int, rate: float) -> float:
 
     a = Σ C(k+n−2, n−2)² q^k / ((1−q)² Σ C(k+n−1, n−1)² q^k) with q = e^(−rate): the law has the
     loss +rate where z_i ≥ 0 ≥ z_j.
-
-    Examples
-    --------
-    >>> q = math.exp(-1)
-    >>> abs(largest_loss_probability(3, 1.0) / ((1 + q) / (1 + 4 * q + q * q)) - 1) < 1e-9
-    True
     """
     bound = 1 / (1 + math.exp(-rate))  # that of randomised response
     try:

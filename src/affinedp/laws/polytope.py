@@ -29,15 +29,7 @@ CERTAIN = 2e-11
 
 
 class Polytope:
-    """hull(± points) in exact arithmetic.
-
-    Examples
-    --------
-    >>> from fractions import Fraction as F
-    >>> hexagon = Polytope([(F(1), F(0)), (F(0), F(1)), (F(1), F(-1))])
-    >>> hexagon.gauge((F(2), F(1))), round(float(hexagon.second_moment().trace()), 9)
-    (Fraction(3, 1), 6.666666667)
-    """
+    """hull(± points) in exact arithmetic."""
 
     def __init__(self, points: Sequence[Sequence[Fraction]], limit: int = MOST_SIMPLICES) -> None:
         self.denominator = common_denominator(c for point in points for c in point)

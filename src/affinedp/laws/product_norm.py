@@ -39,14 +39,7 @@ MOST_DIMENSIONS = 400
 
 @dataclass(frozen=True, eq=False)
 class ProductNorm(BodyLaw):
-    """Density ∝ e^(−rate Σ_b max_g ‖z_g‖) on real coordinates under public sums g in blocks b.
-
-    Examples
-    --------
-    >>> two = ProductNorm(np.array([[1.0, 0], [-1, 0], [0, 1], [0, 1]]), 2.0)
-    >>> two.covariance(np.eye(4)).round(6).diagonal().tolist()      # one sum alone has 0.5
-    [1.0, 1.0, 1.0, 1.0]
-    """
+    """Density ∝ e^(−rate Σ_b max_g ‖z_g‖) on real coordinates under public sums g in blocks b."""
 
     kind = "productnorm"
     words = "product-norm"
@@ -252,16 +245,7 @@ class Products(Bodies):
 
 
 class ProductNoise:
-    """Vectors of whole numbers under public sums with P(z) ∝ exp(−rate max_g ‖z_g‖), exactly.
-
-    Examples
-    --------
-    >>> sums = [SumPart(np.arange(3 * i, 3 * i + 3), np.ones(3), Fraction(2), 1.0, True)
-    ...         for i in range(2)]
-    >>> drawn = ProductNoise(ProductPart(tuple(sums)), Fraction(1)).draw(4)
-    >>> drawn.shape, drawn[:3].sum(axis=0).tolist()
-    ((6, 4), [0, 0, 0, 0])
-    """
+    """Vectors of whole numbers under public sums with P(z) ∝ exp(−rate max_g ‖z_g‖), exactly."""
 
     def __init__(self, part: ProductPart, rate: Fraction) -> None:
         self._part, self.rows = part, part.rows
@@ -306,13 +290,7 @@ def _counted(n: int) -> tuple[tuple[int, ...], int]:
 
 
 def points_in_ball(n: int, radius: int) -> int:
-    """Return how many whole z of sum 0 have ½‖z‖₁ ≤ radius.
-
-    Examples
-    --------
-    >>> [points_in_ball(3, s) for s in range(4)]          # hexagonal numbers
-    [1, 7, 19, 37]
-    """
+    """Return how many whole z of sum 0 have ½‖z‖₁ ≤ radius."""
     if radius < 0:
         return 0
     coefficients, divisor = _counted(n)

@@ -29,14 +29,7 @@ THREE_ATOMS = "three atoms "
 
 @dataclass(frozen=True)
 class ThreeAtoms:
-    """The pair with losses ε, 0 and −ε.
-
-    Examples
-    --------
-    >>> pair = ThreeAtoms(1.0)
-    >>> round(pair.delta(0.0), 6), pair.epsilon(0.0), pair.losses()
-    (0.462117, 1.0, [('randomised response', 1.0)])
-    """
+    """The pair with losses ε, 0 and −ε."""
 
     sensitivity: float  # ε
     top: float | None = None  # a; None for the largest possible, randomised response
@@ -219,13 +212,7 @@ class LatticeCurve:
 
 
 def lattice_delta(total: float, steps: int, epsilon: float) -> float:
-    """Return δ of discrete Laplace noise of rate total/steps under a shift by ``steps``.
-
-    Examples
-    --------
-    >>> round(lattice_delta(1.0, 2, 0.0), 4), round(lattice_delta(1.0, 3, 0.0), 4)
-    (0.3935, 0.4018)
-    """
+    """Return δ of discrete Laplace noise of rate total/steps under a shift by ``steps``."""
     if epsilon >= total:
         return 0.0
     rate = total / steps
@@ -264,15 +251,7 @@ class LossSum:
     weights: FloatArray  # their probabilities, none below the true one
 
     def delta(self, epsilon: float, others: Others | None = None) -> float:
-        """Return δ at ε, never below the true one.
-
-        Examples
-        --------
-        >>> from affinedp.laws.calibration import gaussian_delta
-        >>> ten = loss_sum({ThreeAtoms(0.5): 10})
-        >>> round(ten.delta(3.0), 4), round(ten.delta(3.0, lambda e: gaussian_delta(e, 0.2)), 4)
-        (0.041, 0.0525)
-        """
+        """Return δ at ε, never below the true one."""
         if others is None:
             kept = self.values > epsilon
             terms = self.weights[kept] * -np.expm1(epsilon - self.values[kept])

@@ -49,11 +49,6 @@ def safe_rank(releases: int, outside: float, numbers: int = 1, doubt: float = DO
 
     It is not with a probability of ``doubt`` at most, over simulations; None if even the largest
     error may be too small.
-
-    Examples
-    --------
-    >>> safe_rank(100_000, 0.05), safe_rank(200, 0.05)
-    (95325, None)
     """
     from scipy.special import bdtr
 
@@ -426,14 +421,7 @@ class Steps:
         return period / -np.expm1(slopes * self.width - self.rate)
 
     def reach(self, outside: float) -> float:
-        """Return the least t with P(|z| > t) ≤ outside, rounded up.
-
-        Examples
-        --------
-        >>> geometric = Steps(1.0, 1.0, 1.0, True)
-        >>> geometric.reach(0.05)                     # 2 e^(−4) / (1 + e^(−1)) is 0.027
-        3.0
-        """
+        """Return the least t with P(|z| > t) ≤ outside, rounded up."""
 
         def holds(t: float) -> bool:
             return float(self.tail(np.array([t]))[0]) * (1 + 1e-13) <= outside
@@ -485,14 +473,7 @@ Terms = Mapping[tuple[Steps, float], float]
 
 
 def sum_reach(terms: Terms, outside: float) -> float:
-    """Return t with P(|Σ c z| > t) ≤ outside.
-
-    Examples
-    --------
-    >>> geometric = Steps(1.0, 1.0, 1.0, True)
-    >>> [round(sum_reach({(geometric, 1.0): times}, 0.05), 9) for times in (1, 2, 10)]
-    [3.0, 4.0, 9.0]
-    """
+    """Return t with P(|Σ c z| > t) ≤ outside."""
     kept = {pair: times for pair, times in terms.items() if times and pair[1]}
     if not kept:
         return 0.0
@@ -615,13 +596,7 @@ def lattice_reach(laws: Sequence[WholeLaw], outside: float) -> int | None:
 
 
 def proportions(sizes: Sequence[float]) -> tuple[list[int], float, float] | None:
-    """Return whole multiples of a unit that numbers are, and how far they are off, relatively.
-
-    Examples
-    --------
-    >>> proportions([0.5, 0.75])[:2]
-    ([2, 3], 0.25)
-    """
+    """Return whole multiples of a unit that numbers are, and how far they are off, relatively."""
     least = min(sizes)
     if max(sizes) > MOST_PLACES * least:
         return None

@@ -33,13 +33,6 @@ class Asked(Part):
     """(ε, δ) as somebody asked for it, for some releases together.
 
     It is no promise: whether it is kept is always computed from the noise.
-
-    Examples
-    --------
-    >>> print(Asked(1.0, 0.01))
-    ε = 1 at δ = 0.01
-    >>> print(Asked(1.0, 1e-6, releases=12))
-    ε = 1 at δ = 1e-06 for 12 releases together
     """
 
     kind = "asked"

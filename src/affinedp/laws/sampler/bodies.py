@@ -37,14 +37,6 @@ class ConeNoise:
     The law is exact over all of Z^r, for cones of any determinant.  Nothing is
     kept from one call to the next.  How long a draw takes depends on what is
     drawn, so noise is drawn before data is read.
-
-    Examples
-    --------
-    >>> from affinedp.laws.polytope import Polytope
-    >>> hexagon = Polytope([(Fraction(1), Fraction(0)), (Fraction(0), Fraction(1)),
-    ...                     (Fraction(1), Fraction(-1))])
-    >>> ConeNoise(LatticeCones(hexagon), Fraction(1)).draw(5).shape
-    (5, 2)
     """
 
     def __init__(self, cones: LatticeCones, rate: Fraction) -> None:
@@ -141,11 +133,6 @@ class StairsNoise:
 
     |z| = k · width + j has the weight e^(−rate k) for j < first, and e^(−rate (k + 1)) for the
     other j < width.  The law is exact.
-
-    Examples
-    --------
-    >>> StairsNoise([3, 5], [2, 5], Fraction(1)).draw(4).shape
-    (4, 2)
     """
 
     def __init__(self, widths: Sequence[int], firsts: Sequence[int], rate: Fraction) -> None:

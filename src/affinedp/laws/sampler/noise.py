@@ -205,13 +205,6 @@ class IntegerNoise:
     all proposals take the same steps, except about one in eight million that is decided in
     exact arithmetic.  Building the Python integers takes longer for longer ones.  So time says
     how many proposals were made, which tells nothing, and very little more; it is not constant.
-
-    Examples
-    --------
-    >>> noise = IntegerNoise("gaussian", 2**100)
-    >>> drawn = noise.draw((2, 3))
-    >>> drawn.shape, drawn.dtype, type(drawn[0, 0]).__name__
-    ((2, 3), dtype('O'), 'int')
     """
 
     __slots__ = ("_law", "_thresholds")
@@ -245,13 +238,7 @@ class IntegerNoise:
 def draw_integers(
     law: str, scale: int | Fraction, size: int | tuple[int, ...], source: Source = system_bytes
 ) -> NDArray[Any]:
-    """Draw integers once; who draws often keeps an :class:`IntegerNoise`, which is quicker.
-
-    Examples
-    --------
-    >>> draw_integers("laplace", 7, 1000).shape
-    (1000,)
-    """
+    """Draw integers once; who draws often keeps an :class:`IntegerNoise`, which is quicker."""
     return IntegerNoise(law, scale).draw(size, source)
 
 
