@@ -29,7 +29,7 @@ from affinedp.audit.attacks import (
     releases,
 )
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import real_array, whole_number
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
@@ -257,17 +257,16 @@ def _trial(
 ) -> _Trial:
     if not isinstance(mechanism, Mechanism):
         raise AffineDPError(f"the first argument must be a Mechanism, not {mechanism!r}")
-    if not _is_count(runs) or runs < FEWEST_RUNS:
-        raise AffineDPError(f"runs must be a number of at least {FEWEST_RUNS}, not {runs!r}")
-    if seed is not None and (not _is_count(seed) or seed < 0):
-        raise AffineDPError(f"seed must be a whole number from 0 on, or None, not {seed!r}")
-    if not _is_count(n_jobs) or n_jobs == 0:
+    count = whole_number(runs, "runs", FEWEST_RUNS)
+    if seed is not None:
+        whole_number(seed, "seed", 0)
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
         raise AffineDPError(f"n_jobs must be a number of workers (-1: all), not {n_jobs!r}")
     sure = float(real_array(confidence, "confidence", 0))
     if not 0 < sure < 1:
         raise AffineDPError(f"confidence must lie in (0, 1), not {confidence!r}")
     stated, at = _claimed(mechanism.guarantee if claim is None else claim, delta)
-    return _Trial(stated, at, int(runs), sure, seed, int(n_jobs))
+    return _Trial(stated, at, count, sure, seed, int(n_jobs))
 
 
 def _claimed(claim: Guarantee | tuple[float, float], delta: float | None) -> tuple[float, float]:
@@ -285,10 +284,6 @@ def _claimed(claim: Guarantee | tuple[float, float], delta: float | None) -> tup
     if at is not None and at != numbers[1]:
         raise AffineDPError(f"delta is {at}, but the claim is about δ = {numbers[1]}")
     return float(numbers[0]), float(numbers[1])
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 # ---------------------------------------------------------------------- runs

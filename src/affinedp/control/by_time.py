@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.checks import causal, filter_of, whole_number
+from affinedp.control.checks import causal, filter_of
 from affinedp.control.gateway_path import sent
 from affinedp.domains.dynamics import ENDLESS
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.exact.numbers import whole_number
 from affinedp.exact.systems import upper
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.inputs import Inputs

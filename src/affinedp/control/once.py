@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.checks import causal, shaped, whole_number
+from affinedp.control.checks import causal, shaped
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import real_array, whole_number
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.trajectory import TrajectoryAdjacency
 from affinedp.strategies.trajectory import Trajectory

@@ -177,6 +177,15 @@ def is_number(item: object) -> bool:
     return isinstance(item, numbers.Real | Decimal) and not isinstance(item, bool | np.bool_)
 
 
+def whole_number(value: Any, name: str, least: int = 1, most: int | None = None) -> int:
+    """Return one whole number in a range, or refuse it by ``name``."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        wanted = f", at least {least}" if most is None else f" from {least} to {most:,}"
+        raise AffineDPError(f"{name} must be a whole number{wanted}, not {value!r}")
+    return int(value)
+
+
 def real_array(
     value: ArrayLike, name: str, ndim: int | None = None, way_out: str = WAY_OUT
 ) -> FloatArray:

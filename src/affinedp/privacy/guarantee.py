@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, within_range
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import real_array, whole_number
 from affinedp.laws.base import Law
 from affinedp.laws.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise
 from affinedp.neighbours.adjacency import Adjacency
@@ -51,9 +51,7 @@ class Asked(Part):
             raise AffineDPError(
                 f"ε must be at least 0 and δ in [0, 1), not ε = {self.epsilon}, δ = {self.delta}"
             )
-        count = self.releases
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_RELEASES:
-            raise AffineDPError(f"releases must be a whole number from 1 on, not {count!r}")
+        whole_number(self.releases, "releases", most=MOST_RELEASES)
 
     def __str__(self) -> str:
         together = f" for {self.releases:,} releases together" if self.releases > 1 else ""

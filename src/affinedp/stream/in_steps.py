@@ -12,12 +12,12 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from types import TracebackType
 from typing import Any, NoReturn
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
+from affinedp.budget.events import Closing
 from affinedp.budget.ledger import Ledger
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
@@ -263,7 +263,7 @@ STEPS = Owner("release in steps", "data")
 Values = Mapping[int, Fraction]
 
 
-class ReleaseInSteps:
+class ReleaseInSteps(Closing):
     """One data set, published step by step with one draw; offsets may depend on earlier steps.
 
     The paper's manifold with feedback, ``D x + b(Y) = 0``: what is published at a step may decide
@@ -433,17 +433,6 @@ class ReleaseInSteps:
     def close(self) -> None:
         """Close the state; it can be opened again, and goes on where it ended."""
         self._run.close()
-
-    def __enter__(self) -> ReleaseInSteps:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         done, all_steps = self.next_step, len(self._steps)

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from affinedp.designs.problem import checked_releases
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number, real_array
+from affinedp.exact.numbers import is_number, real_array, whole_number
 from affinedp.files.documents import Field, FileKind
 from affinedp.files.values import a
 from affinedp.laws.base import LawName
@@ -113,9 +113,7 @@ class Description:
         value = getattr(self, name)
         if value is None and name == "at_most":
             return
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise AffineDPError(f"{name} must be a whole number of at least 1, not {value!r}")
-        if self.adjacency == "circuits" and value > 1:
+        if whole_number(value, name) > 1 and self.adjacency == "circuits":
             raise AffineDPError(f"{name} is about people: with adjacency='circuits' say it by mu")
 
 
