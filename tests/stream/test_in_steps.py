@@ -242,6 +242,7 @@ def test_bad_steps(tmp_path, steps, message):
         m.in_steps(steps, state=tmp_path / "s")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_certified_is_refused(tmp_path):
     M = adp.AffineManifold.from_equations(["a + b = t"])
     moves = adp.DirectionAdjacency(M, [[1], [-1], [0]])

@@ -22,7 +22,7 @@ from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.functions.known import FINE, KnownFunction, OfFunction
-from affinedp.laws.one_sum import continuous_error
+from affinedp.laws.bodies import continuous_error
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency, adjacency_of

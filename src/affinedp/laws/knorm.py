@@ -22,11 +22,16 @@ from affinedp.arrays import FloatArray, IntArray, Matrix, connected_parts, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.laws.base import EPS, NOTHING_KNOWN, Gauges, Law, Moves, Sampler
-from affinedp.laws.bodies import AxesPart, Bodies, BodyPart, HullPart, SumPart
-from affinedp.laws.curves import Curve, LaplaceCurve
-from affinedp.laws.one_sum import largest_loss_probability
+from affinedp.laws.bodies import (
+    AxesPart,
+    Bodies,
+    BodyPart,
+    HullPart,
+    SumPart,
+    largest_loss_probability,
+)
+from affinedp.laws.curves import Curve, LaplaceCurve, LatticeCurve, ThreeAtoms
 from affinedp.laws.polytope import Polytope, polytope_of
-from affinedp.laws.pure_curves import LatticeCurve, ThreeAtoms
 from affinedp.laws.reach import Reach, Steps, each_of, independent_reach
 from affinedp.laws.reach_bodies import body_reach
 from affinedp.parts import frozen

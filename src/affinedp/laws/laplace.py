@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, Matrix
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import EPS, NOTHING_KNOWN, Gauges, Law, Moves, Sampler
-from affinedp.laws.curves import Curve, LaplaceCurve
-from affinedp.laws.pure_curves import ThreeAtoms
+from affinedp.laws.curves import Curve, LaplaceCurve, ThreeAtoms
 from affinedp.laws.reach import Reach, Steps, independent_reach, laplace_spread
 from affinedp.laws.sampler.noise import IntegerNoise
 from affinedp.laws.sampler.words import Source, system_bytes

@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
-from affinedp.laws import one_sum
 from affinedp.laws.base import NOTHING_KNOWN, Gauges, Moves
-from affinedp.laws.bodies import Bodies, PartsNoise, SumPart
+from affinedp.laws.bodies import Bodies, PartsNoise, SumPart, sum_sample
 from affinedp.laws.curves import Curve, LaplaceCurve
 from affinedp.laws.knorm import BodyLaw, checked_rate
 from affinedp.laws.sampler.coins import ExponentialChoice, Geometric
@@ -147,7 +146,7 @@ class ProductNorm(BodyLaw):
             scale = generator.gamma(part.dimensions + 1, float(part.width) / self.rate, size)
             for one in part.sums:
                 n = len(one.rows)
-                shape = one_sum.sample(n, 1.0, False, size, generator)
+                shape = sum_sample(n, 1.0, False, size, generator)
                 inside = generator.random(size) ** (1 / (n - 1)) * scale
                 inside /= np.abs(shape).sum(axis=1) / 2
                 drawn[:, one.rows] = shape * inside[:, None] * one.signs
@@ -162,7 +161,7 @@ def variance_in_product(n: int, dimensions: int, rate: float) -> float:
 
     Examples
     --------
-    >>> variance_in_product(3, 2, 1.0) * 2 == one_sum.continuous_error(3, 1.0)
+    >>> variance_in_product(3, 2, 1.0) * 2 == continuous_error(3, 1.0)
     True
     """
     return (dimensions + 1) * (dimensions + 2) * 4 * (2 * n - 1) / (n * (n + 1) ** 2 * rate**2)

@@ -22,9 +22,8 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.laws.base import NOTHING_KNOWN, Gauges, Law, Moves, Sampler
 from affinedp.laws.bodies import PartNoise, PartsNoise
-from affinedp.laws.curves import Curve
+from affinedp.laws.curves import Curve, ThreeAtoms
 from affinedp.laws.knorm import checked_rate
-from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.laws.reach import Reach, Steps, each_of, independent_reach
 from affinedp.laws.sampler.bodies import StairsNoise
 from affinedp.parts import frozen

@@ -13,7 +13,7 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.exact.numbers import whole_number
 from affinedp.intervals import checked_level
-from affinedp.laws.pure_curves import ThreeAtoms
+from affinedp.laws.curves import ThreeAtoms
 from affinedp.mechanism import Mechanism
 from affinedp.privacy.design import Alternative
 from affinedp.privacy.guarantee import Guarantee, compose
