@@ -21,8 +21,7 @@ from affinedp.laws.sampler import Sampler
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import StorageError
 from affinedp.privacy.design import Design
-from affinedp.privacy.guarantee import Guarantee
-from affinedp.privacy.promise import promised_about
+from affinedp.privacy.guarantee import Guarantee, promised_about
 from affinedp.record import MechanismRecord
 from affinedp.release.engines import in_parts, publish_rows_in_parts
 from affinedp.release.interoperate import dp_event, make_measurement

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.laws.pure_curves import pair_of
+from affinedp.laws.curves import pair_of
 from affinedp.record import MechanismRecord
 from affinedp.release.publish import publish
 from affinedp.strategies.base import Prepared, rounded_up
