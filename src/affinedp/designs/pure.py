@@ -40,8 +40,8 @@ from affinedp.strategies.projected import Cycles, Projected, cycles_of
 MOST_ENTRIES = 2_000
 # Bounds on gauges are off by less; bodies that are rounded are charged for more.
 ROUNDED = 1e-9
-# What it costs to read one number of a move exactly, in multiply-adds.
-READING_WORK = 500
+# What it costs to read one number of a move exactly, and on a lattice, in multiply-adds.
+READING_WORK, WHOLE_WORK = 500, 10_000
 STAIRS = "staircase noise: the density falls by e^ε whenever a neighbour's move is exceeded"
 SUMS = "noise under the public sums at the nodes of a network, brought back onto all equations"
 ENTRIES = (
@@ -106,7 +106,7 @@ def _ways(
         yield lambda: _one_sum(problem, weights)
     if (knorm or "laplace" in laws) and problem.query.shape[0] == 1:
         yield lambda: _one_number(problem, budget)
-    if (knorm or "productnorm" in laws) and not whole:
+    if "productnorm" in laws or (knorm and not whole):  # it is real, also on whole data
         yield lambda: _products(problem, weights)
     if (knorm or "laplace" in laws) and not problem.can_be_listed(budget.moves):
         yield lambda: _on_entries(problem, weights)
@@ -116,7 +116,7 @@ def _ways(
         return
     searched: list[LaplaceStrategy] = []
     if knorm and whole:
-        yield lambda: _bodies(problem, weights, seed, budget, searched)
+        yield lambda: _bodies(problem, weights, seed, budget, searched, "laplace" in laws)
     if "laplace" in laws or not whole:
         starts = searched if knorm and not whole else None
         yield lambda: _laplace(problem, weights, seed, budget, starts)
@@ -393,12 +393,18 @@ def _laplace(
 
 
 def _bodies(
-    problem: Problem, weights: Matrix, seed: Any, budget: Budget, searched: list[LaplaceStrategy]
+    problem: Problem,
+    weights: Matrix,
+    seed: Any,
+    budget: Budget,
+    searched: list[LaplaceStrategy],
+    others: bool = True,
 ) -> Iterator[Candidate]:
-    """K-norm noise with the best body of every block."""
+    """K-norm noise with the best body of every block; where there are others, if effort is left."""
     blocks = problem.blocks(weights, budget.moves)
-    if READING_WORK * sum(block.directions.size for block in blocks) > budget.left:
-        budget.note("bodies were not searched for so many moves")
+    work = WHOLE_WORK if problem.integers else READING_WORK
+    if others and work * sum(block.directions.size for block in blocks) > budget.left:
+        budget.note("K-norm noise was not designed for so many moves")
         return
     strategies = {block.key: one.strategy for block, one in zip(blocks, searched)}
     cells = list(_cells(problem, weights, budget))
