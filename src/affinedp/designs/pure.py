@@ -111,7 +111,7 @@ def _ways(
     if (knorm or "laplace" in laws) and not problem.can_be_listed(budget.moves):
         yield lambda: _on_entries(problem, weights)
     if "staircase" in laws:
-        yield lambda: _staircase(problem, weights, budget, knorm)
+        yield lambda: _staircase(problem, weights, budget, laws)
     if not knorm and "laplace" not in laws:
         return
     searched: list[LaplaceStrategy] = []
@@ -277,9 +277,11 @@ def _on_entries(problem: Problem, weights: Matrix) -> Iterator[Candidate]:
 
 
 def _staircase(
-    problem: Problem, weights: Matrix, budget: Budget, knorm: bool
+    problem: Problem, weights: Matrix, budget: Budget, laws: set[str]
 ) -> Iterator[Candidate]:
     """Stairs of their own on axes along which all moves are; those of one step are K-norm noise."""
+    if "laplace" in laws and not _can_be_read(problem, weights, budget):
+        return
     limit, parts, roots = problem.pure_epsilon, [], []
     for block, cell in _cells(problem, weights, budget):
         axes = _axes(cell, problem.integers)
@@ -294,7 +296,7 @@ def _staircase(
         root = np.hstack([np.diag(widths), np.diag(firsts)])
         parts.append(replace(block, basis=cell.basis @ directions))
         roots.append(root)
-    if knorm and problem.integers and all(np.all(root[root > 0] == 1) for root in roots):
+    if "knorm" in laws and problem.integers and all(np.all(root[root > 0] == 1) for root in roots):
         return
     basis, root = together(parts, roots, problem.query.shape[0])
     law = Staircase.of_root(root, limit, problem.integers)
@@ -326,6 +328,16 @@ def _longest_along(moves: FloatArray) -> FloatArray:
     unit = moves / moves[np.arange(len(length)), np.abs(moves).argmax(axis=1)][:, None]
     _, first = np.unique(unit[order].round(12), axis=0, return_index=True)
     return np.asarray(moves[order[np.sort(first)]])
+
+
+def _can_be_read(problem: Problem, weights: Matrix, budget: Budget) -> bool:
+    """Whether effort is left to read all moves exactly."""
+    work = WHOLE_WORK if problem.integers else READING_WORK
+    blocks = problem.blocks(weights, budget.moves)
+    if work * sum(block.directions.size for block in blocks) <= budget.left:
+        return True
+    budget.note("K-norm noise was not designed for so many moves")
+    return False
 
 
 def _cells(problem: Problem, weights: Matrix, budget: Budget) -> Iterator[tuple[Block, Cell]]:
@@ -401,11 +413,9 @@ def _bodies(
     others: bool = True,
 ) -> Iterator[Candidate]:
     """K-norm noise with the best body of every block; where there are others, if effort is left."""
-    blocks = problem.blocks(weights, budget.moves)
-    work = WHOLE_WORK if problem.integers else READING_WORK
-    if others and work * sum(block.directions.size for block in blocks) > budget.left:
-        budget.note("K-norm noise was not designed for so many moves")
+    if others and not _can_be_read(problem, weights, budget):
         return
+    blocks = problem.blocks(weights, budget.moves)
     strategies = {block.key: one.strategy for block, one in zip(blocks, searched)}
     cells = list(_cells(problem, weights, budget))
     chosen = best_bodies(
