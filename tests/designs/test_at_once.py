@@ -199,6 +199,17 @@ def test_tables_are_designed_at_any_size(rows, columns, error):
     assert m.guarantee.epsilon() == 1.0
 
 
+def test_whole_data_of_a_table_may_have_real_noise():
+    """Product norms are brought back onto the equations: real numbers, which the notes say."""
+    m = adp.design(table(4, 5), epsilon=1, integers=True)
+    assert m.law == "productnorm"
+    assert not m.noise.whole
+    assert m.expected_squared_error == pytest.approx(2101.2245, rel=1e-6)
+    assert "what is published is not whole" in m.notes[-1]
+    assert any("K-norm noise was not designed" in note for note in m.notes)
+    assert adp.design(table(2, 2), epsilon=1, integers=True, law="knorm").noise.whole
+
+
 def test_networks_that_cannot_be_listed_have_noise():
     """Every pair of 14 places and an outside: far more cycles than anybody lists."""
     ends = [(i, j) for i in range(15) for j in range(i)]
