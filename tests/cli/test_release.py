@@ -199,7 +199,7 @@ def test_what_is_published_is_called_published(
         code, out, err = run(release.format(noise))
     assert code == exits.KEPT
     assert (tmp_path / "results" / "out.csv").exists()
-    assert "released 1 rows" in out
+    assert "released 1 row" in out
     assert f"the results are published, but {words}" in err
     assert "Nothing was published" not in err
     assert "no ledger was given" not in err
