@@ -90,9 +90,8 @@ def show(path: str = _LEDGER) -> Answer:
     if answer["moved_to"] is not None:
         place = visible(answer["moved_to"])
         lines.insert(0, f"moved       to {place}: charges since then are there, not here")
-    for kind in answer["neighbours"]:
-        mark = f" ({kind['unit']}: same secret, as was said)" if kind["same_secret"] else ""
-        lines.append(f"            {kind['releases']} × {visible(kind['neighbours'] + mark)}")
+    for (unit, text, declared), count in releases.items():
+        lines.append(f"            {count} × {_whom(unit, text, declared)}")
     return Answer(answer, "\n".join([*lines, f"head        {answer['head']}"]))
 
 
@@ -115,12 +114,16 @@ def history(path: str = _LEDGER) -> Answer:
         times = f" × {entry.releases}" if entry.releases > 1 else ""
         confirmed = "released" if entry.status == "released" else "charged, release not confirmed"
         label = visible(entry.label or "")
-        mark = "; same secret, as was said" if entry.same_secret else ""
         lines += [
             f"{entry.id:>6}  {entry.time[:19]}Z  {losses}{times}  {confirmed}  {label}",
-            f"        {visible(f'{entry.unit}{mark}: {entry.neighbours}')}",
+            f"        {_whom(entry.unit, entry.neighbours, entry.same_secret)}",
         ]
     return Answer([asdict(entry) for entry in entries], "\n".join(lines))
+
+
+def _whom(unit: str, neighbours: str, declared: bool) -> str:
+    """Whom a charge protects, and that its secret was said to be the ledger's, if it was."""
+    return visible(neighbours + (f" ({unit}: same secret, as was said)" if declared else ""))
 
 
 def _noise(entry: LedgerEntry) -> str:

@@ -175,7 +175,8 @@ def _with_mechanism(
         "output": str(output),
         **budget_left(budget),
     }
-    return answer, [f"released {len(published):,} rows to {output}"]
+    rows = "1 row" if len(published) == 1 else f"{len(published):,} rows"
+    return answer, [f"released {rows} to {output}"]
 
 
 def release_file(

@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, within_range
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.exact.numbers import real_array, whole_number
 from affinedp.laws.base import Law
-from affinedp.laws.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise
+from affinedp.laws.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise, pair_of
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.whole import Whole
 from affinedp.parts import Part
@@ -258,6 +258,38 @@ class Guarantee:
                 + (" for one release" if asked.releases > 1 else "")
             )
         return found
+
+    def dp_event(self) -> Any:
+        """Return the promise as a ``DpEvent`` of dp_accounting, which is at least as large.
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> g = adp.verify(adp.AffineManifold([[1, -4]]), 10.0, law="gaussian")
+        >>> round(g.dp_event().noise_multiplier * g.sensitivity, 12)
+        1.0
+        """
+        try:
+            from dp_accounting import dp_event as events
+        except ImportError:
+            raise MissingExtraError("dp-accounting", "accounting") from None
+        if not self.sensitivity < math.inf:
+            raise AffineDPError("nothing is promised: there is no event for it")
+
+        def event(law: str, loss: float) -> Any:
+            if pair_of(law, loss) is not None:
+                # of two answers the wrong one with probability p/2 = 1 / (1 + e^ε), rounded down
+                return events.RandomizedResponseDpEvent(2 / (1 + math.exp(loss)) * (1 - 8 * EPS), 2)
+            if law not in ("gaussian", "laplace"):
+                raise AffineDPError(f"dp_accounting has no event for a loss of {law!r}")
+            kind = events.GaussianDpEvent if law == "gaussian" else events.LaplaceDpEvent
+            return kind(float(np.nextafter(1 / loss, 0.0)))
+
+        losses = [(law, loss) for law, loss in self.curve.losses() if loss > 0.0]
+        if len(losses) == 1:
+            ((law, loss),) = losses
+            return event(law, max(loss, self.sensitivity))
+        return events.ComposedDpEvent([event(*one) for one in losses])
 
     def with_output_names(self, names: Sequence[str]) -> Guarantee:
         """Return the same guarantee with other names for the outputs.
