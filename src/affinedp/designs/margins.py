@@ -125,7 +125,8 @@ def design_margins(
 
     How many people there are up to every one of 20 ages, and by sex:
 
-    >>> m = design_margins([20, 2], epsilon=1.0, delta=1e-6, workloads={0: "prefix"})
+    >>> promise = {"epsilon": 1.0, "delta": 1e-6, "law": "gaussian"}
+    >>> m = design_margins([20, 2], workloads={0: "prefix"}, **promise)
     >>> out = m.release(counts_of_records([[3, 1], [17, 0]], [20, 2]))
     >>> bool(abs(out[0, 1].sum(axis=1) - out[(0,)]).max() < 1e-6), m.gap < 1e-5
     (True, True)
@@ -148,7 +149,7 @@ def design_margins(
     rows = [one.rows if one else n for one, n in zip(asked or [None] * len(shape), shape)]
     cells = np.array([float(cells_of(rows, A)) for A in wanted.tolist()])
     cost = _margin_costs(wanted, weights, cells, goal)
-    ask = _Question(people, wanted, blocks, shares, cost, goal, asked)
+    ask = _Question(people, wanted, blocks, shares, cells, cost, goal, asked)
     found: list[tuple[str, Mechanism]] = []
     if law != "laplace" and delta > 0:
         drawn = sum(math.prod(n - 1 for n in domain.shape(B)) for B in blocks.tolist())
@@ -174,6 +175,7 @@ class _Question:
     wanted: Sets
     blocks: Sets
     shares: Any
+    cells: FloatArray
     cost: FloatArray
     goal: Goal
     workloads: tuple[Workload | None, ...] = ()
@@ -213,9 +215,7 @@ def _gaussian(ask: _Question, limit: float) -> Mechanism:
     noisy, sizes, move = ask.noisy, ask.domain.sizes, _move(ask.people)
     bases: dict[str, Any] = {"workloads": ask.workloads}
     if ask.workloads:
-        rows = [one.rows if one else n for one, n in zip(ask.workloads, sizes)]
-        cells = np.array([float(cells_of(rows, A)) for A in ask.wanted.tolist()])
-        each = ask.cost / cells if ask.goal == "sum" else ask.cost
+        each = ask.cost / ask.cells if ask.goal == "sum" else ask.cost
         own = least_workloads(sizes, ask.workloads, ask.wanted, ask.blocks, each, ask.goal)
         t, bound = own.t, own.bound
         bases |= {"bases": own.bases, "uses": own.uses}
@@ -335,15 +335,27 @@ def _margin_costs(
 def _standard_practice(ask: _Question, limit: float) -> list[Alternative]:
     """Standard practice with Gaussian noise under the same promise."""
     noisy, sizes = ask.noisy, ask.domain.sizes
+    if ask.goal == "largest" and ask.workloads:
+        return []  # shares are means over what is asked
     t = np.ones(int(noisy.sum())) @ spreads(sizes, ask.wanted[noisy], ask.blocks)
     unit = (ask.people.size / limit) ** 2
     square = float(exact_square(sizes, ask.blocks, t, _move(ask.people))) * unit
-    found = [
-        ("equal noise on all margins, projected", (ask.shares @ (1 / t)) * square),
-        ("independent", np.where(noisy, square, 0.0)),
-    ]
+    found = [("equal noise on all margins, projected", (ask.shares @ (1 / t)) * square)]
+    if not ask.workloads:
+        found.append(("independent", np.where(noisy, square, 0.0)))
     if ask.people.move == "person":
         everything = math.prod(map(float, sizes))
-        add_up = [unit * everything / cells_of(sizes, A) for A in ask.wanted.tolist()]
+        squares = (
+            [1.0] * len(sizes)
+            if not ask.workloads
+            else [
+                1.0 if one is None else float(np.trace(one.gram)) / one.rows
+                for one in ask.workloads
+            ]
+        )
+        add_up = [
+            unit * everything / cells_of(sizes, A) * math.prod(squares[j] for j in members(A))
+            for A in ask.wanted.tolist()
+        ]
         found.insert(0, (ADD_UP, np.array(add_up)))
     return [Alternative(Gaussian.words, ask.total(one), reason=name) for name, one in found]

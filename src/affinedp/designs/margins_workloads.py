@@ -17,11 +17,11 @@ docs/explanation/trees-and-margins.md has the proofs.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -36,7 +36,7 @@ from affinedp.strategies.margin_workloads import Basis, Workload
 # Contrasts are rounded to this many bits.
 BITS = 30
 # What the total costs beside the rest, so that it is measured; and the least weight of a value.
-TINY = 1e-12
+TINY = 1e-10
 LEAST_WEIGHT = 1e-9
 ITERATIONS = 500
 # λ is a power of this, searched with smaller and smaller steps.
@@ -45,7 +45,7 @@ STEPS = (16, 8, 4, 2, 1)
 NEAREST, FARTHEST = 8, 32
 TURNS = (0.4, 0.55, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0, 3.0)
 # Values of all attributes with bases, for which the bound is computed as one problem.
-MOST_JOINT = 500
+MOST_JOINT = 1000
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,12 +134,13 @@ class _Root:
     d: FloatArray
     values: FloatArray
     vectors: FloatArray
+    rank: int
 
     @classmethod
-    def of(cls, V: FloatArray, w: FloatArray) -> _Root:
+    def of(cls, V: FloatArray, w: FloatArray, rank: int) -> _Root:
         d = np.sqrt(w)
         values, vectors = np.linalg.eigh(d[:, None] * V * d)
-        return cls(d, np.sqrt(np.maximum(values, 0.0)), vectors)
+        return cls(d, np.sqrt(np.maximum(values, 1e-300)), vectors, rank)
 
     @property
     def trace(self) -> float:
@@ -151,22 +152,17 @@ class _Root:
         """Of the root."""
         return np.asarray(self.vectors**2 @ self.values)
 
-    @property
-    def kept(self) -> Any:
-        """Which eigenvectors are no rounding errors."""
-        return self.values > 1e-7 * self.values.max()
-
     def inverse(self) -> FloatArray:
         """D (D V D)^(−½) D, which is the covariance up to a factor."""
-        turned = self.d[:, None] * self.vectors[:, self.kept]
-        return np.asarray((turned / self.values[self.kept]) @ turned.T)
+        turned = self.d[:, None] * self.vectors[:, -self.rank :]
+        return np.asarray((turned / self.values[-self.rank :]) @ turned.T)
 
     def parts(self) -> tuple[float, Basis, float]:
         """Return the precision of the total, contrasts beside it, and theirs."""
         turned = self.vectors / self.d[:, None]
         X = (turned * self.values) @ turned.T
         total = 1 / float(self.inverse().sum())
-        basis, scale = rounded_basis(X - total, int(self.kept.sum()) - 1)
+        basis, scale = rounded_basis(X - total, self.rank - 1)
         return total, basis, scale
 
 
@@ -190,81 +186,113 @@ def _weights(x: FloatArray) -> FloatArray:
 # ---------------------------------------------------------------------- one attribute with a basis
 
 
-def _one(split: _Split, workload: Workload, goal: Goal) -> WorkloadPlan:
-    """The least noise, up to what is computed in doubles."""
-    n, W, G = workload.size, workload.matrix, workload.gram
-    bit = 1 << split.turned[0]
-    shares = np.array([split.share(S) for S in split.beside])
-    places = {place for asks in split.asks.values() for _, place, _, _ in asks}
-    inside = np.zeros((len(split.beside), len(places)))  # by S and margin that has the attribute
-    beside = np.zeros_like(inside)
-    for row, S in enumerate(split.beside):
-        for own, place, weight, spread in split.asks[S]:
-            (inside if own == bit else beside)[row, place] = weight * spread
-    has = inside.any(axis=0)
-    has_basis = inside.any(axis=1)
+@dataclass(frozen=True, eq=False)
+class _Single:
+    """The problem of one attribute with a basis, by set S of plain attributes."""
 
-    def grams(o: list[FloatArray] | None) -> list[tuple[FloatArray, float]]:
-        """V_S without the total, and what the total costs."""
-        if o is None:
-            return [(a * G, b) for a, b in zip(inside.sum(axis=1), beside.sum(axis=1))]
-        rows = np.array([one if in_ else np.zeros(len(W)) for one, in_ in zip(o, has)])
-        alone = np.array([0.0 if in_ else float(one[0]) for one, in_ in zip(o, has)])
-        return [(W.T @ (r[:, None] * W), b) for r, b in zip(inside @ rows, beside @ alone)]
+    workload: Workload
+    shares: FloatArray  # p_S
+    inside: FloatArray  # by S and margin: the weight of the attribute's sums
+    beside: FloatArray  # the same of the total, for margins without the attribute
+    largest: bool
 
-    def roots(w: FloatArray, given: list[tuple[FloatArray, float]]) -> dict[int, _Root]:
-        floor = TINY * float(np.trace(G)) / n
+    @cached_property
+    def has(self) -> list[bool]:
+        """Which margins have the attribute."""
+        return list(map(bool, self.inside.sum(axis=0) > 0))
+
+    @cached_property
+    def needs(self) -> list[bool]:
+        """For which S there is more than the total."""
+        return list(map(bool, self.inside.sum(axis=1) > 0))
+
+    @cached_property
+    def counts(self) -> list[int]:
+        """How many numbers margins ask for along the attribute."""
+        return [self.workload.rows if one else 1 for one in self.has]
+
+    @cached_property
+    def fixed(self) -> list[tuple[FloatArray, float]]:
+        """V_S without the total, and what the total costs, for the sum of all errors."""
+        each = zip(self.inside.sum(axis=1), self.beside.sum(axis=1))
+        return [(a * self.workload.gram, float(b)) for a, b in each]
+
+    def grams(self, o: FloatArray) -> list[tuple[FloatArray, float]]:
+        """The same for weights of what is asked, if the largest variance is to be least."""
+        if not self.largest:
+            return self.fixed
+        W, parts = self.workload.matrix, np.split(o, np.cumsum(self.counts)[:-1])
+        rows = np.array([one if has else np.zeros(len(W)) for one, has in zip(parts, self.has)])
+        alone = np.array([0.0 if has else one[0] for one, has in zip(parts, self.has)])
+        each = zip(self.inside @ rows, self.beside @ alone)
+        return [(W.T @ (r[:, None] * W), float(b)) for r, b in each]
+
+    def roots(
+        self, w: FloatArray, given: list[tuple[FloatArray, float]], least: float = TINY
+    ) -> dict[int, _Root]:
+        """Of every S that needs one; the total costs something in each."""
         return {
-            i: _Root.of(V + max(b, floor * float(np.trace(V)) / float(np.trace(G))), w)
+            i: _Root.of(V + max(b, least * float(np.trace(V)) / len(V)), w, self.workload.rank)
             for i, (V, b) in enumerate(given)
-            if has_basis[i]
+            if self.needs[i]
         }
 
-    def total(found: dict[int, _Root], given: list[tuple[FloatArray, float]]) -> float:
-        alone = (s * math.sqrt(b) for s, (_, b), one in zip(shares, given, has_basis) if not one)
-        return math.fsum([*(shares[i] * one.trace for i, one in found.items()), *alone])
+    def value(self, roots: dict[int, _Root], given: list[tuple[FloatArray, float]]) -> float:
+        """Σ_S p_S tr (D V_S D)^½."""
+        found = [self.shares[i] * root.trace for i, root in roots.items()]
+        alone = zip(self.shares, given, self.needs)
+        return math.fsum([*found, *(s * math.sqrt(b) for s, (_, b), one in alone if not one)])
 
-    counts = [len(W) if one else 1 for one in has]
-    ends = np.cumsum(counts)[:-1]
-
-    def asked(x: FloatArray) -> list[FloatArray] | None:
-        return None if goal == "sum" else np.split(_weights(x), ends)
-
-    fixed = grams(None) if goal == "sum" else None
-
-    def value_and_slope(x: FloatArray) -> tuple[float, FloatArray]:
-        w, o = _weights(x[:n]), asked(x[n:])
-        given = fixed or grams(o)
-        found = roots(w, given)
-        value = total(found, given)
-        by_w = sum(shares[i] * one.diagonal for i, one in found.items()) / 2
+    def slope(self, x: FloatArray) -> tuple[float, FloatArray]:
+        """The logarithm of it and its slope, with minus signs, by logarithms of weights."""
+        n = self.workload.size
+        w, o = _weights(x[:n]), _weights(x[n:]) if self.largest else np.zeros(0)
+        given = self.grams(o)
+        roots = self.roots(w, given)
+        value = self.value(roots, given)
+        by_w = np.sum([self.shares[i] * root.diagonal for i, root in roots.items()], axis=0) / 2
         slopes = [by_w - w * by_w.sum()]
-        if o is not None:
-            rows = np.zeros((len(split.beside), len(W)))
-            alone = np.zeros(len(split.beside))
-            for i, (_, b) in enumerate(given):
-                if has_basis[i]:
-                    K = found[i].inverse()
-                    rows[i] = shares[i] * np.einsum("ri,ij,rj->r", W, K, W, optimize=True) / 2
-                    alone[i] = shares[i] * float(K.sum()) / 2
-                else:
-                    alone[i] = shares[i] / (2 * math.sqrt(b))
-            by_rows, by_alone = inside.T @ rows, beside.T @ alone
-            by_o = np.concatenate([by_rows[k] if one else by_alone[k : k + 1]
-                                   for k, one in enumerate(has)])  # fmt: skip
-            each = np.concatenate(o)
-            slopes.append(each * by_o - each * float(each @ by_o))
+        if self.largest:
+            by_o = self._by_asked(roots, given)
+            slopes.append(o * (by_o - o @ by_o))
         return -math.log(value), -np.concatenate(slopes) / value
 
-    x = _ascended(value_and_slope, np.zeros(n + (0 if goal == "sum" else sum(counts))))
-    given = fixed or grams(asked(x[n:]))
-    found = roots(_weights(x[:n]), given)
-    bound = total(found, given) ** 2
-    bases, uses, t = [], np.full((len(split.beside), len(split.sizes)), -1), {}
+    def _by_asked(
+        self, roots: dict[int, _Root], given: list[tuple[FloatArray, float]]
+    ) -> FloatArray:
+        W = self.workload.matrix
+        rows, alone = np.zeros((len(given), len(W))), np.zeros(len(given))
+        for i, (_, b) in enumerate(given):
+            if self.needs[i]:
+                K = roots[i].inverse() * (self.shares[i] / 2)
+                rows[i], alone[i] = ((W @ K) * W).sum(axis=1), K.sum()
+            else:
+                alone[i] = self.shares[i] / (2 * math.sqrt(b))
+        by_rows, by_alone = self.inside.T @ rows, self.beside.T @ alone
+        each = zip(self.has, by_rows, by_alone)
+        return np.concatenate([own if has else [total] for has, own, total in each])
+
+
+def _one(split: _Split, workload: Workload, goal: Goal) -> WorkloadPlan:
+    """The least noise, up to what is computed in doubles."""
+    n, j = workload.size, split.turned[0]
+    margins = 1 + max(place for asks in split.asks.values() for _, place, _, _ in asks)
+    inside, beside = np.zeros((2, len(split.beside), margins))
+    for row, S in enumerate(split.beside):
+        for own, place, weight, spread in split.asks[S]:
+            (inside if own else beside)[row, place] = weight * spread
+    shares = np.array([split.share(S) for S in split.beside])
+    problem = _Single(workload, shares, inside, beside, goal == "largest")
+    x = _ascended(problem.slope, np.zeros(n + sum(problem.counts) * problem.largest))
+    w, given = _weights(x[:n]), problem.grams(_weights(x[n:]) if problem.largest else x[n:])
+    bound = problem.value(problem.roots(w, given, least=0.0), given) ** 2
+    bases: list[Basis] = []
+    uses, t = np.full((len(split.beside), len(split.sizes)), -1), {}
+    roots = problem.roots(w, given)
     for i, S in enumerate(split.beside):
-        if has_basis[i]:
-            uses[i, split.turned[0]] = len(bases)
-            t[S], basis, t[S | bit] = found[i].parts()
+        if i in roots:
+            uses[i, j] = len(bases)
+            t[S], basis, t[S | 1 << j] = roots[i].parts()
             bases.append(basis)
         else:
             t[S] = math.sqrt(given[i][1])
@@ -293,17 +321,17 @@ class _Curve:
         return np.asarray(G + STEP**k * float(np.trace(G)) / len(G) ** 2)
 
     def _made(self, k: int) -> tuple[_Root, float, float]:
-        V = self.gram(k)
+        V, rank = self.gram(k), self.workload.rank
         near = min(self.known, key=lambda other: abs(other - k), default=None)
         start = np.zeros(len(V)) if near is None else 2 * np.log(self.known[near][0].d)
 
         def value_and_slope(x: FloatArray) -> tuple[float, FloatArray]:
             w = _weights(x)
-            root = _Root.of(V, w)
+            root = _Root.of(V, w, rank)
             by = root.diagonal / 2
             return -math.log(root.trace), -(by - w * by.sum()) / root.trace
 
-        root = _Root.of(V, _weights(_ascended(value_and_slope, start)))
+        root = _Root.of(V, _weights(_ascended(value_and_slope, start)), rank)
         K = root.inverse()
         mean = K.sum(axis=1)
         total = 1 / float(mean.sum())
@@ -456,7 +484,7 @@ def _dual(G: FloatArray, d: FloatArray, turn: float) -> tuple[float, float]:
     turned = inverse @ Q @ own
     total = float(d @ turned @ d)
     rest = float(np.trace(turned)) - total
-    return 2 * math.log(max(rest, TINY)), 2 * math.log(max(total, TINY))
+    return 2 * math.log(max(rest, 1e-300)), 2 * math.log(max(total, 1e-300))
 
 
 def _joint_bound(split: _Split, own: list[_Curve], chosen: tuple[int, ...]) -> float:
@@ -464,7 +492,7 @@ def _joint_bound(split: _Split, own: list[_Curve], chosen: tuple[int, ...]) -> f
     if math.prod(len(curve.workload.gram) for curve in own) > MOST_JOINT:
         return 0.0
     weights = [curve.at(k)[0].d ** 2 for curve, k in zip(own, chosen)]
-    w = functools.reduce(np.kron, weights)
+    w = _kron(weights)
     found = []
     for S in split.beside:
         V = np.zeros((len(w), len(w)))
@@ -473,6 +501,13 @@ def _joint_bound(split: _Split, own: list[_Curve], chosen: tuple[int, ...]) -> f
                 curve.workload.gram if A >> j & 1 else np.ones_like(curve.workload.gram)
                 for curve, j in zip(own, split.turned)
             ]
-            V += weight * spread * functools.reduce(np.kron, grams)
-        found.append(split.share(S) * _Root.of(V, w).trace)
+            V += weight * spread * _kron(grams)
+        found.append(split.share(S) * _Root.of(V, w, len(w)).trace)
     return math.fsum(found) ** 2
+
+
+def _kron(parts: Sequence[FloatArray]) -> FloatArray:
+    found: Any = np.ones([1] * parts[0].ndim)
+    for part in parts:
+        found = np.kron(found, part)
+    return np.asarray(found)

@@ -33,7 +33,7 @@ from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
 from affinedp.laws.reach import Reach
-from affinedp.laws.reach_sums import Steps, sum_reach, whole_reach
+from affinedp.laws.reach_sums import Steps, laplace_spread, sum_reach, whole_reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen
@@ -325,10 +325,15 @@ class OfMargins(MarginOutputs):
         A = sum(1 << j for j in chosen)
         if not any(A & ~other == 0 for other in self.sets.tolist()):
             raise AffineDPError(f"the margin {chosen} is not released")
+        return self._variances(self.block_variances(law), chosen)
+
+    def _variances(self, blocks: FloatArray, chosen: tuple[int, ...]) -> FloatArray:
+        """The variance of a cell of one margin, or of each, from those of the blocks."""
+        A = sum(1 << j for j in chosen)
         if not any(self.workloads[j] for j in chosen if self.workloads):
-            return np.asarray(self.shares(np.array([A])) @ self.block_variances(law))
+            return np.asarray(self.shares(np.array([A])) @ blocks)
         total = np.zeros([1] * len(chosen))
-        for B, variance in zip(self.blocks.tolist(), self.block_variances(law).tolist()):
+        for B, variance in zip(self.blocks.tolist(), blocks.tolist()):
             if B & ~A == 0:
                 found = np.array(variance)
                 for j in chosen:
@@ -425,10 +430,13 @@ class Margins(OfMargins):
             raise AffineDPError("bases need one row for every set of attributes beside them")
         if uses.max() >= len(self.bases) or ((uses >= 0) & ~np.array(self.turned)).any():
             raise AffineDPError("bases are for attributes with a workload")
-        fit = (len(self.bases[k].rows) == n for row in uses.tolist()
-               for k, n in zip(row, self.sizes) if k >= 0)  # fmt: skip
-        if not all(fit):
-            raise AffineDPError("a basis must have one row for every value of its attribute")
+        for j, workload in enumerate(self.workloads):
+            for basis in {self.bases[k] for k in uses[:, j].tolist() if k >= 0}:
+                assert workload is not None
+                if len(basis.rows) != self.sizes[j] or not basis.determines(workload):
+                    raise AffineDPError(
+                        f"contrasts of attribute {j} do not determine what is asked about it"
+                    )
         object.__setattr__(self, "uses", uses)
 
     @property
@@ -697,7 +705,7 @@ class CountedMargins(OfMargins):
         Where the number of people is public, cells are moved to fit it, and are not whole.
         """
         full = tuple(range(len(self.sizes)))
-        return self.domain.public == 0 and self.measured == (full,)
+        return self.domain.public == 0 and self.measured == (full,) and not self.workloads
 
     # -------------------------------------------------------------- the promise
 
@@ -771,12 +779,20 @@ class CountedMargins(OfMargins):
 
     def block_variances(self, law: Law) -> FloatArray:
         """Return one over the precision of every block."""
-        each = np.array([geometric_variance(rate) for rate in self._known_rates(law)])
+        return self._made_of([geometric_variance(rate) for rate in self._known_rates(law)])
+
+    def _made_of(self, variances: list[float]) -> FloatArray:
+        """One over the precision of every block, from variances of the noise on every margin."""
+        each = np.array(variances)
         between = spreads(self.sizes, self.measured_sets, self.blocks)
         return np.asarray((self.weights**2 * each) @ between / self.t**2)
 
     def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
         """Return how far a cell of a margin is from the truth, from the law of sums."""
+        if any(self.workloads[j] for j in chosen if self.workloads):
+            # Laplace noise is this noise and some more
+            line = self._made_of([2 / rate**2 for rate in self._known_rates(law)])
+            return laplace_spread(outside) * np.sqrt(self._variances(line, chosen))
         return np.array([self._cell_reach(law, chosen, outside)])
 
     def _cell_reach(self, law: Law, chosen: tuple[int, ...], outside: float) -> float:

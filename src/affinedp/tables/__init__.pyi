@@ -6,6 +6,8 @@ from .files import table_toml as table_toml
 from .margins import MarginDesign as MarginDesign
 from .margins import MarginRelease as MarginRelease
 from .margins import ReleasedMarginTables as ReleasedMarginTables
+from .margins import prefix as prefix
+from .margins import ranges as ranges
 from .refusals import TableError as TableError
 from .relations import with_total_rows as with_total_rows
 from .release import ReleasedTable as ReleasedTable
