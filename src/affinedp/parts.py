@@ -79,6 +79,8 @@ HOMES = {
     "geometrics": "affinedp.laws.laplace",
     "margins": "affinedp.strategies.margins",
     "counted margins": "affinedp.strategies.margins",
+    "workload": "affinedp.strategies.margin_workloads",
+    "basis": "affinedp.strategies.margin_workloads",
     "product": "affinedp.strategies.places",
     "leaf cells": "affinedp.strategies.places",
 }

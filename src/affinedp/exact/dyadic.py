@@ -259,3 +259,29 @@ class SideBySide:
     def __add__(self, drawn: NDArray[Any]) -> FloatArray:
         ends = np.cumsum([len(part.q) for part in self.parts])[:-1]
         return np.concatenate([part + own for part, own in zip(self.parts, np.split(drawn, ends))])
+
+
+def wide_product(matrix: Integers, table: NDArray[Any], most: int) -> NDArray[Any]:
+    """Return ``matrix @ table`` exactly, for whole numbers of at most ``most`` in the table.
+
+    Wider numbers are taken some bits at a time, so that nothing overflows; how many times is said
+    by the bound, and not by the table.
+
+    Examples
+    --------
+    >>> wide_product(np.array([[3, -2]]), np.array([[2**80], [7]], dtype=object), 2**80).tolist()
+    [[3626777458843887524118514]]
+    """
+    largest = int(np.abs(matrix).max(initial=1))
+    step = 62 - largest.bit_length() - len(table).bit_length()
+    bits = most.bit_length()
+    if bits <= step:
+        return np.asarray(matrix @ table.astype(np.int64))
+    found: NDArray[Any] = np.zeros((len(matrix), table.shape[1]), dtype=object)
+    wide = table.astype(object)
+    for shift in range(0, bits, step):
+        part = wide >> shift
+        if shift + step < bits:
+            part = part & ((1 << step) - 1)
+        found = found + ((matrix @ part.astype(np.int64)).astype(object) << shift)
+    return found

@@ -85,7 +85,7 @@ class OfPlaces(MarginOutputs):
 
     def tables(self, coordinates: Mapping[int, FloatArray], whole: bool = False) -> PlaceTables:
         """Return margins that are put together from contrasts at the nodes, breadth first."""
-        return PlaceTables(self.sizes, self.margins, coordinates, whole, self.tree)
+        return PlaceTables(self.sizes, self.margins, coordinates, whole, tree=self.tree)
 
     # -------------------------------------------------------------- data
 

@@ -2,6 +2,8 @@ from .counting import count_people as count_people
 from .crosstab import from_crosstab as from_crosstab
 from .files import read_release as read_release
 from .margins import MarginRelease as MarginRelease
+from .margins import prefix as prefix
+from .margins import ranges as ranges
 from .refusals import TableError as TableError
 from .relations import with_total_rows as with_total_rows
 from .release import TableRelease as TableRelease
