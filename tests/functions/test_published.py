@@ -258,3 +258,17 @@ def test_several_values_are_printed_with_their_ends():
     assert more == "  and 3 more"
     square = m.function(np.r_[np.arange(1.0, 5.0), np.zeros(6)], lambda y: y[:4].reshape(2, 2) ** 2)
     assert str(square).splitlines()[1:] == [f"  {square[i, j]}" for i in (0, 1) for j in (0, 1)]
+
+
+@pytest.mark.parametrize("level", [0.05, 0.5, 0.95, 0.999])
+def test_the_reach_of_noise_with_a_concave_logarithm_is_a_norm(level):
+    """Convex along lines that miss 0, as docs/explanation/functions.md proves."""
+    from affinedp.laws.laplace import Laplace
+
+    generator = np.random.default_rng(3)
+    for _ in range(5):
+        a, b = generator.normal(size=(2, 4)) * 10 ** generator.uniform(-2, 2, 4)
+        t = np.linspace(-3, 3, 61)
+        reach, how = Laplace().reach(a + t[:, None] * b, outside=1 - level)
+        assert "simulated" not in how
+        assert (np.diff(reach, 2) >= -1e-7 * reach.max()).all()

@@ -583,17 +583,27 @@ def _second_order(noise: Noise, asked: Asked, level: float) -> FunctionInterval:
 
 
 def curvature(
-    noise: Noise, asked: Asked, y: FloatArray, here: FloatArray, count: int = DRAWS
+    noise: Noise,
+    asked: Asked,
+    y: FloatArray,
+    here: FloatArray,
+    count: int = DRAWS,
+    scale: float = 1.0,
+    moved: Any = 1.0,
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return ½ tr(HΣ), Var(½ e'He), T = tr((HΣ)²), and how often f is undefined, by simulation."""
+    """Return ½ tr(HΣ), Var(½ e'He), T = tr((HΣ)²), and how often f is undefined, by simulation.
+
+    Noise is taken ``scale`` times, and of the entries that are ``moved``.
+    """
     even, mixed, lost = [], [], np.zeros(len(here))
-    for e in noise.draws(count):
+    for drawn in noise.draws(count):
+        e = scale * moved * drawn
         other = np.roll(e, 1, axis=0)
         plus, minus, both = (asked.values(y + shift) for shift in (e, -e, e + other))
         even.append((plus + minus) / 2 - here)
         mixed.append(both - plus - np.roll(plus, 1, axis=0) + here)
         lost += (~np.isfinite(even[-1])).sum(axis=0)
-    rest, cross = np.concatenate(even), np.concatenate(mixed)
+    rest, cross = np.concatenate(even) / scale**2, np.concatenate(mixed) / scale**2
     rest, cross = (np.where(np.isfinite(one), one, np.nan) for one in (rest, cross))
     with np.errstate(all="ignore"):
         import warnings
