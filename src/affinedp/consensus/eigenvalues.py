@@ -26,7 +26,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix
+from affinedp.arrays import FloatArray, IntArray
 from affinedp.consensus.graph import Network, listed
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
