@@ -24,6 +24,7 @@ from affinedp.consensus.graph import Network, listed
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import is_number
+from affinedp.exact.rounding import two_products
 from affinedp.laws.base import Law, LawName, Moves, law_named
 from affinedp.laws.calibration import gaussian_sigma
 from affinedp.laws.gaussian import Gaussian
@@ -472,8 +473,8 @@ class NoisyNetwork:
         """The average that all messages come to, for intervals and functions of it.
 
         The mean of all messages of one time is the average of the values and of the draws, at any
-        time; a single message is so once differences have died out.  It is made of messages, so
-        its guarantee is theirs.
+        time; a single message, or an estimate of push-sum, is so once differences have died out.
+        It is made of messages, so its guarantee is theirs.
 
         Examples
         --------
@@ -523,24 +524,13 @@ def divide_up(top: FloatArray, bottom: FloatArray) -> FloatArray:
     a, a_exponent = np.frexp(top)
     b, b_exponent = np.frexp(bottom)
     q = a / b
-    # q b − a without rounding: Dekker's product, and Sterbenz' difference
-    product = q * b
-    q_high, q_low = _split(q)
-    b_high, b_low = _split(b)
-    rounding = ((q_high * b_high - product) + q_high * b_low + q_low * b_high) + q_low * b_low
+    product, rounding = two_products(q, b)  # q b − a without rounding: Sterbenz' difference
     q = np.where((product - a) + rounding < 0, np.nextafter(q, np.inf), q)
     with np.errstate(over="ignore", under="ignore"):
         result = np.ldexp(q, a_exponent - b_exponent)
     # below the normal numbers the scaling itself rounds
     tiny = result < np.finfo(np.float64).tiny
     return np.asarray(np.where(tiny, np.finfo(np.float64).tiny, result))
-
-
-def _split(x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Veltkamp's split into two halves of at most 26 bits."""
-    wide = 134217729.0 * x
-    high = wide - (wide - x)
-    return high, x - high
 
 
 def _not_negative(network: Network, given: PerAgent, what: str) -> FloatArray:
