@@ -190,8 +190,10 @@ def read_formula(text: str, named: Callable[[str], Formula]) -> Formula:
             f"{', '.join(_CALLS)}; names with other signs stand in backticks"
         )
 
-    if len(text) > MAX_CHARACTERS or "quoted_" in text:
+    if len(text) > MAX_CHARACTERS:
         raise AffineDPError(f"a formula has at most {MAX_CHARACTERS:,} characters")
+    if "quoted_" in text:
+        raise AffineDPError("write names that contain 'quoted_' in another way: it is used here")
     try:
         return read(ast.parse(_QUOTED.sub(placeholder, text).strip(), mode="eval").body)
     except (TypeError, OverflowError, ZeroDivisionError) as error:
