@@ -7,6 +7,7 @@ from .margins import MarginDesign as MarginDesign
 from .margins import MarginRelease as MarginRelease
 from .margins import ReleasedMarginTables as ReleasedMarginTables
 from .refusals import TableError as TableError
+from .relations import dependency as dependency
 from .relations import with_total_rows as with_total_rows
 from .release import ReleasedTable as ReleasedTable
 from .release import TableDesign as TableDesign

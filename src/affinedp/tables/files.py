@@ -49,6 +49,7 @@ _TABLE = FileKind(
             "columns": Field(a("list of texts")),
             "public": Field(a("list of texts")),
             "public_rows": Field(a("list")),
+            "impossible": Field(a("list")),
         },
         "privacy": {
             "mu": Field(a("number", "table"), needed="how far a number may move, as in mu = 1"),

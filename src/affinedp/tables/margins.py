@@ -120,6 +120,11 @@ class MarginRelease(Description):
                 raise AffineDPError(f"attribute {name!r} needs at least two labels: leave it out")
             if len(set(labels)) < len(list(labels)):
                 raise AffineDPError(f"attribute {name!r} names a label twice")
+        if self.impossible:
+            raise AffineDPError(
+                "margins of many attributes cover every combination of labels, with noise: for "
+                "impossible ones publish the table of their attributes with TableRelease"
+            )
         if self.round_to not in (None, 1):
             raise AffineDPError(f"margins are rounded to whole numbers: round_to={self.round_to!r}")
         self._check_places()
