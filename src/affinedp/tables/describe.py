@@ -39,6 +39,7 @@ TABLE = FileKind(
             "columns": Field(a("list of texts")),
             "public": Field(a("list of texts")),
             "public_rows": Field(a("list")),
+            "impossible": Field(a("list")),
         },
         "privacy": {
             "mu": Field(a("number", "table"), needed="how far a number may move, as in mu = 1"),
@@ -81,6 +82,7 @@ class Description:
     weights: Mapping[Any, float] | Literal["levels"] | None = None
     round_to: float | None = None
     nonnegative: bool = False
+    impossible: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         epsilon, delta = number(self.epsilon, "epsilon"), number(self.delta, "delta")
@@ -110,6 +112,12 @@ class Description:
         if self.round_to is not None and not 0 < number(self.round_to, "round_to") < math.inf:
             raise AffineDPError(f"round_to must be positive, not {self.round_to!r}")
         choice(self.nonnegative, "nonnegative", (True, False))
+        cells = self.impossible
+        if isinstance(cells, Mapping | str) or not all(isinstance(x, Mapping) and x for x in cells):
+            raise AffineDPError(
+                "impossible must be a list of combinations of labels, such as "
+                "[{'age': '0-9', 'married': 'yes'}]"
+            )
 
     def _check_count(self, name: str) -> None:
         value = getattr(self, name)
@@ -255,8 +263,9 @@ class TableDescription(Description):
                 "rows='together', but no equation ties different rows, so this would promise what "
                 "rows='separate' does. If the rows are about the same people, use rows='composed'"
             )
-        if self.public_rows and not self.ties_rows:
-            raise AffineDPError("public_rows goes with equations between rows")
+        for name in ("public_rows", "impossible"):
+            if getattr(self, name) and not self.ties_rows:
+                raise AffineDPError(f"{name} goes with equations between rows")
         if self.adjacency == "swaps" and not (self.margins or self.public or self.public_rows):
             raise AffineDPError(
                 "adjacency='swaps' is about two people who exchange places, which keeps every row "

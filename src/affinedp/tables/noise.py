@@ -418,7 +418,16 @@ def _public_words(description: TableDescription, layout: Layout) -> str:
         parts.append(f"public rows ({listed(description.public_rows)})")
     if layout.sums:
         parts.append(f"{len(layout.sums):,} public sums")
-    return f"; {' and '.join(parts)} are the same in both and not protected" if parts else ""
+    text = f"; {' and '.join(parts)} are the same in both and not protected" if parts else ""
+    return text + impossible_words(layout)
+
+
+def impossible_words(layout: Layout) -> str:
+    """Return what is said of cells in which nobody can be."""
+    count = len(layout.impossible)
+    return (
+        f"; {count:,} impossible number{'s are' if count > 1 else ' is'} 0 in both" if count else ""
+    )
 
 
 def _warnings(description: TableDescription, layout: Layout) -> tuple[str, ...]:
