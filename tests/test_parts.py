@@ -1,14 +1,19 @@
 """Parts come back from their records, and nothing in a record is trusted."""
 
 import json
+import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sparse
 
+import affinedp
 from affinedp.errors import AffineDPError
 from affinedp.parts import Part, StorageError, digest, frozen, restored
 
@@ -192,3 +197,18 @@ def test_a_part_that_occurs_again_is_written_once() -> None:
     for place in (1, -1, True, "0"):
         with pytest.raises(StorageError):
             restored({**record, "second": {"again": place}}, Twins)
+
+
+def test_a_new_process_knows_every_kind() -> None:
+    """Whoever only loads a file has imported nothing else."""
+    source = Path(affinedp.__file__).parent
+    written = [re.findall(r'^    kind = "([^"]+)"$', one.read_text("utf-8"), re.M)
+               for one in source.rglob("*.py")]  # fmt: skip
+    kinds = sorted(set().union(*written))
+    assert len(kinds) > 40
+    asked = (
+        "import affinedp.mechanism; from affinedp.parts import kind_named; "
+        f"print([one for one in {kinds!r} if kind_named(one) is None])"
+    )
+    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

@@ -39,6 +39,9 @@ STORED = {"f": "<f8", "i": "<i8", "u": "<i8", "b": "|b1"}
 
 # Where the parts are defined that most programs do not need: imported when a file names them.
 HOMES = {
+    "directions": "affinedp.neighbours.given_directions",
+    "joint": "affinedp.neighbours.joint",
+    "unlisted circuits": "affinedp.privacy.without_list",
     "filter": "affinedp.strategies.filter",
     "inputs": "affinedp.neighbours.inputs",
     "gaussian": "affinedp.laws.gaussian",

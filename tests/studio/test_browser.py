@@ -466,10 +466,25 @@ def test_publishing_spends_only_what_a_preview_said(studio, page, tmp_path):
     assert "1 row of counts.csv would be published" in page.text("preview-said")
     with adp.Ledger(tmp_path / "budget.db", create=False) as ledger:
         assert ledger.spent == 0
+    page.driver.find_element("css selector", "[data-file='mechanism.json']").click()
+    assert not page.find("formula").is_displayed()
     page.click("publish")
     published = downloaded(tmp_path, "published.csv").read_text("utf-8").splitlines()
     a, b, c = map(float, published[1].split(","))
     assert a + b == pytest.approx(c)
+    page.until("document.getElementById('to-functions')")
+    page.click("to-functions")
+    # functions of what was published are free, and are those of the library
+    saved = adp.Mechanism.load(downloaded(tmp_path, "mechanism.json"))
+    for formula, value in (("a / c", a / c), ("a * a / (b * c)", a * a / (b * c))):
+        page.write("formula", formula)
+        page.until("document.getElementById('share')")
+        assert page.text("share") == str(saved.function([a, b, c], formula))
+        assert shown_number(page.text("share")) == pytest.approx(value, rel=0.05)
+    assert page.text("formula-example") == "a / c"
+    page.write("formula", "a / d")
+    page.until("document.querySelector('#formula-said [role=alert]')")
+    assert "'d' is no output" in page.text("formula-said")
     with adp.Ledger(tmp_path / "budget.db", create=False) as ledger:
         assert ledger.spent == pytest.approx(1.0)
     page.click("preview")

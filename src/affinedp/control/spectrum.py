@@ -76,11 +76,13 @@ def least_largest_spectra(neighbours: Inputs) -> list[LeastSpectrum]:
     """Return noise whose largest variance of an output is small, with a bound on the least.
 
     The first is the noise of the least sum, the last that of nearly the least largest variance: a
-    filter may come nearer to the one than to the other.  For weights of the outputs that sum to one the largest variance is at least the weighted one,
-    so the least weighted one is a bound.  Weights grow where the variance is large.
+    filter may come nearer to the one than to the other.  For weights of the outputs that sum to one
+    the largest variance is at least the weighted one, so the least weighted one is a bound.
+    Weights grow where the variance is large.
     """
     p = neighbours.domain.system.outputs
-    weights, spectra, bound, least = np.full(p, 1 / p), [], 0.0, np.inf
+    spectra: list[LeastSpectrum] = []
+    weights, bound, least = np.full(p, 1 / p), 0.0, np.inf
     for _ in range(MOST_ROUNDS):
         found = least_spectrum(neighbours, LinearSystem.static(np.diag(np.sqrt(weights))))
         spread = np.diagonal(found.output, axis1=1, axis2=2).real.mean(axis=0)
@@ -91,7 +93,7 @@ def least_largest_spectra(neighbours: Inputs) -> list[LeastSpectrum]:
         if least <= NEAR * bound or p == 1:
             break
         weights = weights * variances**FAST
-        weights = np.maximum(weights / weights.sum(), 1e-6)
+        weights = np.maximum(weights / weights.sum(), 1e-5)
         weights = weights / weights.sum()
     return [replace(one, bound=bound) for one in spectra]
 

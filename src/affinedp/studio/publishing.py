@@ -1,6 +1,6 @@
-"""A release from the page: a preview of what it would spend, and then, at most once, spending it.
+"""A release from the page: a preview of its price, the release itself, functions of what came out.
 
-Both run in processes of their own, with the limits of every computation: tables and ledgers are
+They run in processes of their own, with the limits of every computation: tables and ledgers are
 read nowhere else.
 """
 
@@ -20,6 +20,10 @@ from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
 from affinedp.studio.question import Publication
 from affinedp.studio.uploads import Held
+
+LEVEL = 0.95
+# Rows of a published table whose functions the page shows.
+MOST_SHOWN = 100
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,7 +85,28 @@ def publish(offer: Offer) -> dict[str, Any]:
                 )
             except BudgetExceededError as error:
                 raise AffineDPError(f"nothing was published: {error}") from None
-            return {"csv": published.to_csv(index=False), **_left(ledger, told)}
+            return {
+                "csv": published.to_csv(index=False),
+                "names": list(published.columns),
+                **_left(ledger, told),
+            }
+
+
+def function(asked: tuple[bytes, bytes, str]) -> dict[str, Any]:
+    """Return a function of what a design published, row by row, with intervals."""
+    design, answer, formula = asked
+    with Progress("the function") as bar:
+        bar.update(0.1, "reading what was published")
+        published = json.loads(answer)["csv"].encode()
+        table = read_table(Path("published.csv"), content=published)
+        bar.update(0.3, "looking for intervals")
+        found = _mechanism(design).function(table[:MOST_SHOWN], formula, level=LEVEL)
+        return {
+            "rows": len(table),
+            "values": [str(found[row]) for row in range(len(found.value))],
+            "how": found.how,
+            "warnings": list(found.warnings),
+        }
 
 
 def _left(ledger: Ledger, told: list[warnings.WarningMessage]) -> dict[str, Any]:
@@ -107,7 +132,7 @@ def _ledger(path: str) -> Ledger:
 
 def _read(offer: Offer) -> tuple[Mechanism, Any]:
     """The mechanism, and the columns that are published in its order."""
-    mechanism = _loaded(json.loads(offer.design)["files"]["mechanism.json"])
+    mechanism = _mechanism(offer.design)
     held = offer.held
     table = read_table(Path(held.name), content=held.content)
     names = list(mechanism.manifold.names)
@@ -120,7 +145,8 @@ def _read(offer: Offer) -> tuple[Mechanism, Any]:
     return mechanism, table[names]
 
 
-def _loaded(text: str) -> Mechanism:
+def _mechanism(design: bytes) -> Mechanism:
+    text = json.loads(design)["files"]["mechanism.json"]
     with TemporaryDirectory() as folder:  # a mechanism is public
         file = Path(folder, "mechanism.json")
         file.write_text(text, encoding="utf-8")

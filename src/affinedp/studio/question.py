@@ -103,3 +103,10 @@ class Publication(Strict):
     ledger: Annotated[str, StringConstraints(min_length=1, max_length=4_000)]
     rows: Literal["same", "different"] = "same"  # whether a secret is about one row, or about all
     label: Annotated[str, StringConstraints(max_length=200)] = "studio"
+
+
+class Share(Strict):
+    """A function of what was published from the page, such as a share; it costs nothing."""
+
+    ticket: Annotated[str, StringConstraints(max_length=64)]  # of the release
+    formula: Text

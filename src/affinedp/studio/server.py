@@ -23,7 +23,7 @@ from affinedp.errors import AffineDPError
 from affinedp.studio.guard import Guard
 from affinedp.studio.jobs import Busy, Job, Jobs
 from affinedp.studio.publishing import Offer
-from affinedp.studio.question import Look, Meeting, Plant, Publication, Question, Tied, Wish
+from affinedp.studio.question import Look, Meeting, Plant, Publication, Question, Share, Tied, Wish
 from affinedp.studio.uploads import MOST_BYTES, Shelf, checked_kind
 
 # How long a question waits for its answer before it is told how far that is.
@@ -67,12 +67,13 @@ def create_app(token: str, hosts: tuple[str, ...], jobs: Jobs | None = None) -> 
 
 
 class Releases:
-    """Previews that were begun and not used yet."""
+    """Previews that were begun and not used yet, and the newest releases."""
 
     def __init__(self, jobs: Jobs, shelf: Shelf) -> None:
         self._jobs = jobs
         self._shelf = shelf
         self._offers: dict[str, Offer] = {}
+        self._published: dict[str, tuple[bytes, Job]] = {}
         self._lock = threading.Lock()
 
     def preview(self, publication: Publication, number: str) -> Job:
@@ -94,18 +95,38 @@ class Releases:
         if offer is None or offer.until < time.monotonic():
             raise AffineDPError("this preview was used or is too old: look at a new one first")
         try:
-            return self._jobs.start(number, "publish", offer)
+            job = self._jobs.start(number, "publish", offer)
         except Busy:  # nothing was begun
             self._keep(offer)
             raise
+        with self._lock:
+            _drop_oldest(self._published)
+            self._published[ticket] = offer.design, job  # without the private file
+        return job
+
+    def function(self, share: Share, number: str) -> Job:
+        """Begin to compute a function of what was published."""
+        with self._lock:
+            design, job = self._published.get(share.ticket, (b"", Job("")))
+        if job.outcome is None or job.outcome.kind != "answer":
+            raise AffineDPError(
+                "what was published is no longer held: affinedp report mechanism.json "
+                "published.csv --function does the same"
+            )
+        return self._jobs.start(number, "function", (design, job.outcome.answer, share.formula))
 
     def _keep(self, offer: Offer) -> None:
         with self._lock:
             now = time.monotonic()
             self._offers = {key: one for key, one in self._offers.items() if one.until > now}
-            for oldest in list(self._offers)[: 1 - MOST_OFFERS]:
-                del self._offers[oldest]
+            _drop_oldest(self._offers)
             self._offers[offer.ticket] = offer
+
+
+def _drop_oldest(held: dict[str, Any]) -> None:
+    """Make room for one more."""
+    for oldest in list(held)[: 1 - MOST_OFFERS]:
+        del held[oldest]
 
 
 def _refusals(app: FastAPI) -> None:
@@ -208,6 +229,10 @@ def _releases(app: FastAPI, releases: Releases) -> None:
         ticket: Annotated[str, Body(embed=True, max_length=64)], number: JobNumber
     ) -> Response:
         return _told(releases.publish(ticket, number))
+
+    @app.post("/api/release/function")
+    def function(share: Share, number: JobNumber) -> Response:
+        return _told(releases.function(share, number))
 
 
 def _told(job: Job) -> Response:

@@ -40,4 +40,5 @@ TASKS: Mapping[str, Callable[[Any], Any]] = {
     "table": looking.table,
     "preview": publishing.preview,
     "publish": publishing.publish,
+    "function": publishing.function,
 }

@@ -1,6 +1,7 @@
 // Step 4: files that do what the page shows; publishing only with a ledger, after a preview.
 import { ask, save } from "./api.js";
 import { el, fill, find, number, upward } from "./dom.js";
+import * as functions from "./functions.js";
 import { fileName } from "./known.js";
 import { warning } from "./rows.js";
 import { question, state } from "./state.js";
@@ -25,6 +26,7 @@ export function setUp() {
       fill(find("files-said"), `${name} is in your downloads.`);
     });
   find("preview").addEventListener("click", preview);
+  functions.setUp();
 }
 
 async function preview() {
@@ -64,7 +66,8 @@ async function publish(ticket, button) {
     const told = (await ask(`publish-${ticket}`, "/api/release/publish", { ticket }, (progress) => waiting(place)(progress, null))).answer;
     save("published.csv", told.csv, "text/csv");
     const left = told.spent === null ? "" : ` ε = ${upward(told.spent)} is spent now, ${number(told.remaining)} is left.`;
-    fill(place, el("p", { class: "said" }, `Published: published.csv is in your downloads.${left}`), ...told.warnings.map((words) => el("p", { class: "warn" }, words)));
+    functions.offer(ticket, told.names, fileName());
+    fill(place, el("p", { class: "said" }, `Published: published.csv is in your downloads.${left} `, el("button", { class: "link", id: "to-functions", onclick: functions.open }, "Shares and rates of it")), ...told.warnings.map((words) => el("p", { class: "warn" }, words)));
   } catch (error) {
     said(place, error, (message) => `${message}. It may have been charged and not published: “affinedp ledger show” tells.`);
   }

@@ -9,6 +9,8 @@ import { question, read, state, write } from "./state.js";
 
 const VIEWS = ["numbers", "control", "consensus"];
 let names = [];
+// counts changes: an answer to an older question is not shown
+let turn = 0;
 // Gaussian noise for tables up to this size was found in seconds; for larger ones it may take minutes.
 const MOST_FOR_SECONDS = 36;
 
@@ -43,6 +45,7 @@ const quiet = (error) => {
 
 // Both are asked at once, but what is wrong above is said before anything below is shown.
 async function update() {
+  const mine = turn;
   const asked = question();
   document.body.dataset.busy = "yes";
   let waiting = null;
@@ -52,6 +55,7 @@ async function update() {
   );
   try {
     const checked = (await ask("check", "/api/check", asked)).answer;
+    if (mine !== turn) return undefined;
     known.showCheck(checked);
     if (!checked.ok) return stuck("The equations come first.");
     names = checked.names;
@@ -64,9 +68,10 @@ async function update() {
   const long = new Promise((go) => { waiting = (progress, stop) => { noise.waitLeak(progress, stop); go(null); }; });
   noise.showFixed(null); // what stands there belongs to the question before
   const first = await Promise.race([leaking, long]);
-  if (first?.error?.name === "AbortError") return undefined; // another question came
+  if (mine !== turn || first?.error?.name === "AbortError") return undefined; // another question came
   const design = designed(asked);
   const { answer, error } = first ?? (await leaking);
+  if (mine !== turn) return undefined;
   if (answer) noise.showLeak(answer);
   else if (quiet(error)) noise.noLeak(error.message);
   return design;
@@ -88,15 +93,17 @@ function refused(message) {
 }
 
 async function designed(asked) {
+  const mine = turn;
   noise.showFixed(null);
   try {
     const { shown, files } = (await ask("design", "/api/design", asked, worker())).answer;
+    if (mine !== turn) return;
     noise.showDesign(shown, changed);
     home.showFiles(files);
     delete document.body.dataset.busy;
     show(find("work"), false);
   } catch (error) {
-    if (error.name === "AbortError") return;
+    if (mine !== turn || error.name === "AbortError") return;
     show(find("work"), false);
     delete document.body.dataset.busy;
     if (quiet(error)) refused(error.status === 409 ? "The design was cancelled. Change something to try again." : error.message);
@@ -126,6 +133,7 @@ async function wish(error) {
 const soon = later(150, update);
 
 function changed() {
+  turn += 1;
   document.body.dataset.busy = "yes";
   noise.outdated();
   noise.refresh();
@@ -179,6 +187,7 @@ function setUp() {
 }
 
 function refresh() {
+  turn += 1;
   known.refresh();
   noise.refresh();
   chooseView();
