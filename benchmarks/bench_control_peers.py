@@ -170,13 +170,13 @@ that it took.
 """
 SUMS = """
 Running totals of a stream (an integrator over n steps, one number of the stream moves by 1):
-squared error times s². Of the mean over the steps: the singular-value bound, which holds for every Gaussian
-noise and which none attains; the least of all Gaussian noise (`least_trace`, an n × n covariance);
-the square root of the Toeplitz matrix; ours, a filter, with `objective="sum"`. Of the largest over
-the steps: the same noise; the least of all filters that start at rest (Landau's constant, squared,
-which that square root attains with n taps); ours with `objective="largest"`. jax-privacy 2.0.0's
-best buffered linear Toeplitz noise of order 5 has 6.849661, 9.347491 and 12.238171 in the mean, and
-8.014852, 10.709813 and 13.794766 at most.
+squared error times s². Of the mean over the steps: the singular-value bound, which holds for every
+Gaussian noise and which none attains; the least of all Gaussian noise (`least_trace`, an n × n
+covariance); the square root of the Toeplitz matrix; ours, a filter, with `objective="sum"`. Of the
+largest over the steps: the same noise; the least of all filters that start at rest (Landau's
+constant, squared, which that square root attains with n taps); ours with `objective="largest"`.
+jax-privacy 2.0.0's best buffered linear Toeplitz noise of order 5 has 6.849661, 9.347491 and
+12.238171 in the mean, and 8.014852, 10.709813 and 13.794766 at most.
 
 | n | bound | least | root | ours, mean | order | s | its largest | least | ours | order | s |
 |---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|
