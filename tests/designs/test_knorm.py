@@ -11,6 +11,7 @@ from affinedp.designs import knorm_bodies
 from affinedp.designs.body_search import Search, better_bodies
 from affinedp.designs.knorm_blocks import as_one_sum
 from affinedp.laws import hull as hulls
+from affinedp.laws.knorm import KNorm
 from affinedp.laws.polytope import Polytope
 
 
@@ -212,3 +213,14 @@ def test_many_entries_are_not_listed():
 def test_bad_epsilon_is_refused(epsilon):
     with pytest.raises(adp.AffineDPError, match="epsilon"):
         adp.design_knorm(one_sum(3), epsilon=epsilon)
+
+
+def test_a_body_that_was_found_is_the_hull_of_its_points():
+    """Noise that is loaded finds its body anew, and must be the same to the last bit."""
+    law = adp.design_knorm(table_with_margins(), epsilon=1.0, effort="quick").noise
+    again = KNorm(law.points, law.rate, law.whole)
+    first, second = (one.parts[0].body for one in (law, again))
+    assert first is not second
+    assert first.facets.simplices == second.facets.simplices
+    assert np.array_equal(law.moment, again.moment)
+    assert law.at_rate(2.0).parts[0].body is first

@@ -43,6 +43,7 @@ class Chosen:
     words: str  # which body it is
     error: float  # the cost of its noise
     charge: float = 1.0  # the largest gauge of a move: 1, unless the body was rounded
+    polytope: Polytope | None = None  # the body, where it is a hull of points
 
 
 def best_bodies(
@@ -123,7 +124,9 @@ def _hull_or_better(
     if best is hull and exchanged is not None:
         return exchanged
     words = HULL if best is hull else SEARCHED
-    return Chosen(cell.outputs, cell.basis, best.vertices.T, words, error, best.charge)
+    return Chosen(
+        cell.outputs, cell.basis, best.vertices.T, words, error, best.charge, best.polytope
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,7 +139,9 @@ class _Body:
     @classmethod
     def over(cls, points: FloatArray, moves: FloatArray, budget: Budget) -> _Body:
         """Return the hull of some points, charged for all moves."""
-        kept = np.unique(points[np.any(points != 0, axis=1)], axis=0)
+        used = points[np.any(points != 0, axis=1)]
+        lead = used[np.arange(len(used)), np.argmax(used != 0, axis=1)]
+        kept = np.unique(used * np.sign(lead)[:, None], axis=0)
         read = [tuple(map(meaning, row)) for row in kept.tolist()]
         polytope = Polytope(read, budget.simplices)
         return cls(polytope, polytope.gauges(moves.T, np.zeros(moves.T.shape)).upper)
@@ -148,8 +153,8 @@ class _Body:
 
     @property
     def vertices(self) -> FloatArray:
-        """One of each pair, as rows."""
-        return self.polytope.vertices
+        """One of each pair, as rows in the order of the points: their hull is this very body."""
+        return np.unique(self.polytope.vertices, axis=0)
 
     def error(self, cell: Cell, limit: float, integers: bool) -> float:
         """Return the cost of noise with this body that keeps ε."""

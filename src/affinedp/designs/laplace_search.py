@@ -24,7 +24,7 @@ _ITERATIONS, _FEWEST_ITERATIONS = 60, 6  # for each sharpness
 _MOST_STARTS, _FEWEST_STARTS = 16, 2  # random ones
 _RETRIES = 1.5  # variations of the best end that are tried, for each random start
 _WORK = 1e10  # multiply-adds (about) that the searches may take together
-_CALL_WORK = 1e5  # what one evaluation costs before its first multiply-add, in the same unit
+_CALL_WORK = 2e5  # what one evaluation costs before its first multiply-add, in the same unit
 LARGE = 40  # dimensions beyond which random starts are square and every other sharpness is skipped
 _MOST_DIRECTIONS = 2000  # with more of them annealing looks at a working set
 _ROUNDS = 4  # how often the working set may grow in one search
@@ -101,7 +101,9 @@ def search(
 
     # where nothing is left to search with the starts themselves are compared
     ends = [End(start, problem.value(start), name) for name, start in given.items()]
-    best = min(ends, key=lambda end: end.value)
+    further = {"ellipsoid": np.eye(len(problem.weight)), "longest moves": _basis_start(problem)}
+    raw = [End(start, problem.value(start), name) for name, start in further.items()]
+    best = min([*ends, *raw], key=lambda end: end.value)
     with problem.budget.keeping("Laplace strategies", 0.85):
         for place, (name, strategy) in enumerate(given.items()):
             ends[place] = _descend(problem, strategy, name, _FROM_GIVEN, iterations)
@@ -153,12 +155,14 @@ def _random_start(
     return np.linalg.qr(columns)[0], _SHARPNESS
 
 
-def _basis_start(problem: Problem, generator: np.random.Generator) -> FloatArray:
-    """Return the inverse of a random basis of directions, so that each has 1-norm 1."""
+def _basis_start(problem: Problem, generator: np.random.Generator | None = None) -> FloatArray:
+    """Return the inverse of a basis of directions, so that each has 1-norm 1."""
     import scipy.linalg
 
-    # Pivoting picks independent directions, the random factors make it pick different ones.
-    factors = np.exp(generator.standard_normal(len(problem.working)))
+    # Pivoting picks independent directions, random factors make it pick different ones.
+    factors = np.ones(len(problem.working))
+    if generator is not None:
+        factors = np.exp(generator.standard_normal(len(problem.working)))
     pivots = scipy.linalg.qr((problem.working * factors[:, None]).T, mode="r", pivoting=True)[1]
     basis = problem.working[pivots[: len(problem.weight)]]
     inverse: FloatArray = np.linalg.inv(basis.T)

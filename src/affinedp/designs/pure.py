@@ -40,6 +40,8 @@ from affinedp.strategies.projected import Cycles, Projected, cycles_of
 MOST_ENTRIES = 2_000
 # Bounds on gauges are off by less; bodies that are rounded are charged for more.
 ROUNDED = 1e-9
+# What it costs to read one number of a move exactly, in multiply-adds.
+READING_WORK = 500
 STAIRS = "staircase noise: the density falls by e^ε whenever a neighbour's move is exceeded"
 SUMS = "noise under the public sums at the nodes of a network, brought back onto all equations"
 ENTRIES = (
@@ -368,7 +370,7 @@ def _laplace(
                 solved[block.key] = least_laplace(
                     block.directions,
                     costs[block.key][0],
-                    tall_starts=[block.basis] if len(block.basis) > block.basis.shape[1] else [],
+                    tall_starts=[block.basis],  # independent noise on the outputs
                     orthonormal=np.linalg.qr(block.basis)[1],  # stands for that of the outputs
                     seed=seed,
                     progress=show,
@@ -394,10 +396,11 @@ def _bodies(
     problem: Problem, weights: Matrix, seed: Any, budget: Budget, searched: list[LaplaceStrategy]
 ) -> Iterator[Candidate]:
     """K-norm noise with the best body of every block."""
-    strategies = {
-        block.key: one.strategy
-        for block, one in zip(problem.blocks(weights, budget.moves), searched)
-    }
+    blocks = problem.blocks(weights, budget.moves)
+    if READING_WORK * sum(block.directions.size for block in blocks) > budget.left:
+        budget.note("bodies were not searched for so many moves")
+        return
+    strategies = {block.key: one.strategy for block, one in zip(blocks, searched)}
     cells = list(_cells(problem, weights, budget))
     chosen = best_bodies(
         cells, strategies, problem.pure_epsilon, problem.integers, np.random.default_rng(seed),
@@ -405,6 +408,10 @@ def _bodies(
     )  # fmt: skip
     basis, points = together(chosen, [one.points for one in chosen], problem.query.shape[0])
     charge = max(one.charge for one in chosen)
-    rate = problem.pure_epsilon / (charge if charge > 1 + ROUNDED else 1.0)
+    # a little less than asked, where bounds on gauges count, is verified once and not twice
+    rate = problem.pure_epsilon / (charge * (1 + ROUNDED / 10) if charge > 1 + ROUNDED else 1.0)
     law = KNorm(points, rate, problem.integers)
+    for one in chosen:
+        if one.polytope is not None:
+            law = law.knowing(one.points, one.polytope)
     yield _candidate(problem, _dense(problem, basis), law, *dict.fromkeys(c.words for c in chosen))

@@ -23,6 +23,8 @@ MOST_DIMENSIONS = 9
 # Points fewer than this are added as they come, without a look at which are on the outside.
 FEW_POINTS = 64
 DIRECTIONS = 2_000
+# Heights of points over planes that are computed at once.
+CHUNK = 1 << 18
 # Whole numbers below this are computed in 64 bits, sums of a few products included.
 SAFE = 2.0**61
 EPS = float(np.finfo(float).eps)
@@ -57,18 +59,38 @@ def symmetric_hull(moves: Sequence[Vector], limit: int = MOST_SIMPLICES) -> Face
     size = len(chosen[0]) if chosen else 0
     check_dimensions(size)
     found = _build(_outside_first(chosen), limit)
-    meeting: dict[int, set[tuple[Vector, int]]] = {}
-    for simplex, plane in zip(found.simplices, found.planes):
-        for place in simplex:
-            meeting.setdefault(place, set()).add(plane)
-    vertices = [
-        place
-        for place, planes in meeting.items()
-        if len(planes) >= size and len(independent([h for h, _ in planes], size)) == size
-    ]
-    if len(vertices) == len(meeting):
+    vertices = _vertices(found, size)
+    if len(vertices) == len(found.points):
         return found
-    return _build(_one_of_each_pair([found.points[place] for place in vertices]), limit)
+    kept = {found.points[place] for place in vertices}  # in the order of the moves, as if alone
+    return _build(_outside_first([move for move in chosen if move in kept]), limit)
+
+
+def _vertices(found: Facets, size: int) -> list[int]:
+    """The places of points in which facets of all directions meet."""
+    planes = list(dict.fromkeys(found.planes))
+    number = {plane: i for i, plane in enumerate(planes)}
+    own = np.array([number[plane] for plane in found.planes])
+    corners = np.array(found.simplices)
+    count = len(planes)
+    meeting = np.unique(corners * count + own[:, None])  # corner by corner
+    places, first = np.unique(meeting // count, return_index=True)
+    kept = []
+    for place, at in zip(places.tolist(), np.split(meeting % count, first[1:])):
+        normals = [planes[i][0] for i in at.tolist()]
+        if len(normals) >= size and any(
+            len(independent([normals[i] for i in order], size)) == size
+            for order in (_likely(normals, size), range(len(normals)))
+        ):
+            kept.append(place)
+    return kept
+
+
+def _likely(normals: list[Vector], size: int) -> list[int]:
+    """So many normals that floats take for independent."""
+    from scipy.linalg import qr
+
+    return [int(i) for i in qr(_relative(normals).T, mode="r", pivoting=True)[1][:size]]
 
 
 def check_dimensions(size: int) -> None:
@@ -104,9 +126,12 @@ def farthest(points: FloatArray) -> set[int]:
 
     size = np.abs(points).max(axis=0)
     rounded = np.linalg.qr(points / np.where(size > 0, size, 1.0))[0]  # long bodies have few ends
-    looked = np.random.default_rng(0).normal(size=(rounded.shape[1], DIRECTIONS))
+    looked = np.random.default_rng(0).normal(size=(rounded.shape[1], DIRECTIONS)).T
     spanning = qr(rounded.T, mode="r", pivoting=True)[1][: rounded.shape[1]]
-    return {*np.abs(rounded @ looked).argmax(axis=0).tolist(), *spanning.tolist()}
+    step = max(1, CHUNK // len(rounded))
+    heights = (np.abs(looked[i : i + step] @ rounded.T) for i in range(0, len(looked), step))
+    far = [place for part in heights for place in part.argmax(axis=1).tolist()]
+    return {*far, *spanning.tolist()}
 
 
 def _relative(points: Sequence[Vector]) -> FloatArray:

@@ -98,7 +98,6 @@ class KNorm(BodyLaw):
     def bodies(self) -> Bodies:
         """Its independent parts."""
         parts: list[BodyPart] = []
-        known: dict[bytes, Polytope] = {}  # equal blocks are one body
         alone: list[tuple[int, float]] = []
         for rows, columns in self._blocks:
             points = dense(self.points[rows][:, columns])
@@ -107,15 +106,29 @@ class KNorm(BodyLaw):
             elif len(columns) == 1:
                 parts.append(self._sum(rows, points[:, 0]))
             else:
-                key = points.tobytes() + repr(points.shape).encode()
-                if key not in known:
-                    known[key] = polytope_of(points)
-                parts.append(HullPart(rows, known[key], self.rate, self.whole))
+                parts.append(HullPart(rows, self._polytope(points), self.rate, self.whole))
         if alone:
             exact = {width: meaning(width) for width in {width for _, width in alone}}
             axes, ends = np.array([row for row, _ in alone]), tuple(exact[w] for _, w in alone)
             parts.append(AxesPart(axes, ends, self.rate, self.whole))
         return Bodies(tuple(parts))
+
+    def _polytope(self, points: FloatArray) -> Polytope:
+        """The hull of points, made once for equal blocks and for all rates."""
+        key = _key(points)
+        if key not in self._known:
+            self._known[key] = polytope_of(points)
+        return self._known[key]
+
+    @cached_property
+    def _known(self) -> dict[bytes, Polytope]:
+        """Hulls by their points."""
+        return {}
+
+    def knowing(self, points: FloatArray, body: Polytope) -> KNorm:
+        """Return the same noise, told the hull of some of its points."""
+        self._known[_key(points)] = body
+        return self
 
     def _sum(self, rows: IntArray, column: FloatArray) -> SumPart:
         width = float(np.abs(column).max())
@@ -220,7 +233,9 @@ class KNorm(BodyLaw):
 
     def at_rate(self, rate: float) -> KNorm:
         """Return the same noise with a density that falls so fast."""
-        return replace(self, rate=rate)
+        made = replace(self, rate=rate)
+        made._known.update(self._known)
+        return made
 
     def beside(self, others: Sequence[Law]) -> KNorm:
         """Return K-norm noise of all bodies, in units of the first rate."""
@@ -301,3 +316,7 @@ def checked_rate(rate: Any) -> float:
     if not 0 < rate < math.inf:
         raise AffineDPError(f"a rate of {rate} is not possible: it must be positive")
     return float(rate)
+
+
+def _key(points: FloatArray) -> bytes:
+    return np.ascontiguousarray(points).tobytes() + repr(points.shape).encode()

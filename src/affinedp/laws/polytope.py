@@ -21,10 +21,8 @@ from affinedp.exact.lattice import hermite_diagonal
 from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import Vector, adjugate, common_denominator
 from affinedp.laws.base import Gauges
-from affinedp.laws.hull import EPS, MOST_SIMPLICES, Facets, symmetric_hull
+from affinedp.laws.hull import CHUNK, EPS, MOST_SIMPLICES, Facets, symmetric_hull
 
-# Numbers in a table of planes × moves.
-CHUNK = 4_000_000
 # A determinant is off by so many roundings of the product of its rows, and shares by this in all.
 DETERMINANT = 200
 CERTAIN = 2e-11
@@ -95,13 +93,14 @@ class Polytope:
 
     def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
         """Return bounds on the gauges of many moves."""
-        normals, size = self.normals, np.abs(self.normals)
+        normals = self.normals[len(self.normals) // 2 :]  # sorted: the others are their negatives
+        size = np.abs(normals)
         share = 4 * (self.dimension + 4) * EPS
         lower, upper = np.zeros(moves.shape[1]), np.zeros(moves.shape[1])
         width = max(1, CHUNK // len(normals))
         for start in range(0, moves.shape[1], width):
             part = slice(start, start + width)
-            values = normals @ moves[:, part]
+            values = np.abs(normals @ moves[:, part])
             off = size @ (share * np.abs(moves[:, part]) + doubt[:, part])
             lower[part], upper[part] = (values - off).max(axis=0), (values + off).max(axis=0)
         return Gauges(np.maximum(lower, 0.0), upper)
@@ -127,7 +126,8 @@ class Polytope:
         """The probabilities of the cones, up to rounding: samplers have their own, exact."""
         corners = self.corners / np.abs(self.corners).max(axis=(0, 1))  # units change all alike
         found = np.abs(np.linalg.det(corners))
-        doubt = DETERMINANT * EPS * np.prod(np.linalg.norm(corners, axis=2), axis=1)
+        lengths = np.sqrt(np.einsum("cai,cai->ca", corners, corners))
+        doubt = DETERMINANT * EPS * np.prod(lengths, axis=1)
         if not doubt.sum() <= CERTAIN * found.sum():  # thin simplices: exactly
             points = self.facets.points
             exact = [abs(adjugate([points[i] for i in s])[0]) for s in self.facets.simplices]
@@ -145,8 +145,9 @@ class Polytope:
         """Return E zzᵀ of the law e^(−‖z‖_K) on R^r: Σ p_C (Σ a_i a_iᵀ + s sᵀ), s = Σ a_i."""
         corners, shares = self.corners, self.shares
         sums = corners.sum(axis=1)
-        inner = np.einsum("c,cai,caj->ij", shares, corners, corners)
-        return np.asarray(inner + np.einsum("c,ci,cj->ij", shares, sums, sums))
+        rows = corners.reshape(-1, self.dimension)
+        inner = (rows * np.repeat(shares, self.dimension)[:, None]).T @ rows
+        return np.asarray(inner + (sums * shares[:, None]).T @ sums)
 
     def sample(self, size: int, generator: np.random.Generator) -> FloatArray:
         """Draw from the law e^(−‖z‖_K) on R^r for simulation, shape (size, r)."""

@@ -53,6 +53,7 @@ from affinedp.neighbours.norms import (
     norm_with_bound,
     overflow,
 )
+from affinedp.parts import locked
 from affinedp.progress import Progress
 
 if TYPE_CHECKING:
@@ -63,6 +64,8 @@ DENSE_NUMBERS = 4e8
 LISTED_ERROR = 4 * ACCURATE
 # Entries up to which a circuit of long doubles is computed in rational arithmetic.
 LONG_CIRCUIT = 30
+# Numbers of circuits that are kept once they were listed.
+KEPT_NUMBERS = 2_000_000
 # What moves between neighbours, in the words that a ledger knows it by.
 DEFINITION_4 = "any one number, which others follow (Definition 4)"
 # A circuit that scores less than this share of the worst one cannot be worse in truth.
@@ -198,14 +201,35 @@ class CircuitAdjacency(Adjacency):
             block[loose, np.arange(len(loose))] = self._mu[loose]
             yield self._columns(block)
         with Progress("listing the circuits") as progress:
-            for component in self.bound_components:
+            for place, component in enumerate(self.bound_components):
                 mu = self._mu[component.entries]
-                for listed, suspects in list_circuits(component, left, progress):
-                    circuits = np.vstack([listed, self._exact.rows(component, suspects)])
+                for circuits in self._circuits(place, left, progress):
                     left -= len(circuits)
                     block = np.zeros((self.manifold.n, len(circuits)))
                     block[component.entries] = (circuits * _farthest(circuits, mu)[:, None]).T
                     yield self._columns(block)
+
+    def _circuits(self, place: int, limit: int, progress: Progress) -> Iterator[FloatArray]:
+        """The circuits of a component as rows, of some length; short lists are kept."""
+        if place in self._known:
+            found = self._known[place]
+            if len(found) > limit:
+                words = f"there are more than {limit:,} circuits"
+                raise TooManyCircuitsError(words, len(found), limit)
+            yield found
+            return
+        component, kept = self.bound_components[place], []
+        for listed, suspects in list_circuits(component, limit, progress):
+            circuits = np.vstack([listed, self._exact.rows(component, suspects)])
+            kept.append(circuits)
+            yield circuits
+        if sum(circuits.size for circuits in kept) <= KEPT_NUMBERS:
+            self._known[place] = locked(np.vstack(kept))
+
+    @cached_property
+    def _known(self) -> dict[int, FloatArray]:
+        """Circuits by component, which follow from the equations alone."""
+        return {}
 
     def _columns(self, block: FloatArray) -> Columns:
         """Listed circuits with how far off they may be.
