@@ -24,7 +24,7 @@ from affinedp.arrays import FloatArray
 from affinedp.budget.events import Closing
 from affinedp.budget.ledger import Ledger
 from affinedp.control.alarms import Alarms
-from affinedp.control.gateway_path import Sending, check_useful, conditions
+from affinedp.control.gateway_path import Sending, check_useful, conditions, sent_with
 from affinedp.control.gateway_plan import PUBLISHED_BITS, GatewayPlan
 from affinedp.control.sensors import (
     Reach,
@@ -183,10 +183,15 @@ class Gateway(Closing):
         if sensor.exact:
             logger.warning("gateway: %s", sensor.sentence(sending.names))
 
-    @property
+    @cached_property
     def mechanism(self) -> Any:
-        """The noise."""
-        return self._sending.mechanism
+        """The noise as it is sent.
+
+        Its ``interval`` and ``function`` are about rows that :meth:`send` returned, from the first
+        step on: with them comes what this gateway adds.
+        """
+        sent = sent_with(self._sending, self._plan)
+        return self._sending.mechanism.with_design(sent=sent)
 
     @property
     def outputs(self) -> int:

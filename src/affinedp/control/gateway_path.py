@@ -306,18 +306,18 @@ def with_sensors(mechanism: Mechanism, resolution: Resolution | None) -> Mechani
         f"of standard deviation {_noise(sending, sensor):.3g}"
     )
     notes = (sent, *advice(sending, sensor))
+    found = sent_with(sending, sending.plan(sensor, None))
     return mechanism.with_design(
-        resolution=sensor.steps, sent=_sent(sending, sensor), notes=(*mechanism.notes, *notes)
+        resolution=sensor.steps, sent=found, notes=(*mechanism.notes, *notes)
     )
 
 
-def _sent(sending: Sending, sensor: Sensor) -> Sent:
-    """By how much the plan enlarges the noise, and what it adds."""
-    plan = sending.plan(sensor, None)
+def sent_with(sending: Sending, plan: GatewayPlan) -> Sent:
+    """Return by how much a plan enlarges the noise, and what it adds."""
     if isinstance(sending.strategy, Fresh):  # enlarged, with nothing beside it
         largest = math.sqrt(float(plan.added_variance.max()))
         return Sent(largest / sending.strategy.sigma, (0.0,) * len(sending.names))
-    return Sent(plan.noise_factor, tuple(plan.added_variance.tolist()))
+    return Sent(plan.noise_factor, tuple(plan.added_variance.tolist()), sending.every)
 
 
 def sent(mechanism: Mechanism) -> tuple[Causal, FloatArray]:
@@ -326,7 +326,8 @@ def sent(mechanism: Mechanism) -> tuple[Causal, FloatArray]:
     if not mechanism.design.resolution:
         return strategy, np.zeros(len(strategy.step_names))
     sending = Sending.of(mechanism)
-    found = _sent(sending, sensor_of(sending.names, mechanism.design.resolution))
+    sensor = sensor_of(sending.names, mechanism.design.resolution)
+    found = sent_with(sending, sending.plan(sensor, None))
     scaled = strategy.scaled(found.factor)
     assert isinstance(scaled, Causal)
     return scaled, np.array(found.added)
