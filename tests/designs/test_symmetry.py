@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 import scipy.sparse as sparse
-from affinedp.privacy.least_proof import proven_value
 
 import affinedp as adp
 from affinedp.designs import gaussian
 from affinedp.designs.symmetry import symmetric_noise, symmetries_of
+from affinedp.privacy.design import proven_value
 
 
 def table(rows, columns):
