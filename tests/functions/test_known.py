@@ -17,6 +17,10 @@ FUNCTIONS = {
     "range": (functions.range(), np.ptp),
     "exceedance": (functions.exceedance(20), lambda x: np.maximum(x - 20, 0).sum()),
     "clipped": (functions.clipped_sum(5, 30), lambda x: np.clip(x, 5, 30).sum()),
+    "mean difference": (
+        functions.mean_absolute_difference(),
+        lambda x: np.abs(x[:, None] - x).sum() / (len(x) * (len(x) - 1)),
+    ),
     "gini": (functions.gini(60.0), lambda x: np.abs(x[:, None] - x).sum() / (2 * len(x) * 60)),
 }
 
