@@ -159,7 +159,7 @@ def test_refused_rows():
 
 def test_bounds_are_said_in_a_file(tmp_path):
     file = tmp_path / "table.toml"
-    file.write_text(table_toml(release()), encoding="utf-8")
+    file.write_text(release().toml(), encoding="utf-8")
     again = read_release(file).release
     first, second = (one.design(table_of(BASE)).guarantee for one in (release(), again))
     assert first.neighbours == second.neighbours
