@@ -11,16 +11,18 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import IntArray
+from affinedp.arrays import FloatArray, IntArray
 from affinedp.domains.crossed import MOST_PEOPLE
 from affinedp.errors import MissingExtraError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import NOT_KEPT, nearest_doubles, over_one_denominator, real_array
 from affinedp.release.engines import engine_of
-from affinedp.tables.frames import given_table
+from affinedp.tables.describe import amounts_of
+from affinedp.tables.frames import given_table, numbers_of
 from affinedp.tables.refusals import TableError, closest, declared, listed
 
 COUNTED = "affinedp_counted"
@@ -35,8 +37,9 @@ def count_people(
     person: str | None = None,
     at_most: int | None = None,
     name: str = "count",
+    values: Mapping[str, tuple[float, float]] | None = None,
 ) -> Any:
-    """Count rows by labels, over cells that are public, and at most so many for one person.
+    """Count rows by labels, and add up their values, at most so many rows for one person.
 
     Which cells there are is published, so it must not come from the data: give the labels, or a
     table of all cells.  The categories of a column are not taken for public: ``astype("category")``
@@ -60,6 +63,10 @@ def count_people(
         :class:`TableRelease`, whose promise then covers all rows of a person.
     name : str
         The column of counts.
+    values : mapping, optional
+        Columns that are added up, too, with public bounds such as ``{"income": (0, 200_000)}``:
+        every value is first clipped to them.  Give the same bounds to :class:`TableRelease`, as
+        its ``mu``.  Sums are those of the decimals as written.
 
     Returns
     -------
@@ -73,6 +80,10 @@ def count_people(
     >>> wards = {"ward": ["a", "b", "c"]}
     >>> count_people(visits, ["ward"], cells=wards, person="who", at_most=2)["count"].tolist()
     [2, 1, 0]
+    >>> visits["cost"] = [120.5, 80, 40, 9000]
+    >>> costs = {"cost": (0, 500)}
+    >>> count_people(visits, ["ward"], cells=wards, values=costs)["cost"].tolist()
+    [200.5, 540.0, 0.0]
     """
     import pandas
 
@@ -84,6 +95,16 @@ def count_people(
     ):
         raise TableError(f"at_most must be a whole number of at least 1, not {at_most!r}")
     every = _cells(people, labels, cells)
+    if values is not None:
+        if engine_of(people) in ("dask", "spark", "parts"):
+            raise TableError(
+                "values are added up in one place, where no sum is rounded: bring the rows there "
+                "(compute(), toPandas()), or count without values"
+            )
+        twice = [column for column in values if column in (*labels, name, person)]
+        if twice:
+            raise TableError(f"{twice[0]!r} names a label or the count, and a value", "", twice[0])
+        people = given_table(people).frame
     frame, times = people_of(people, labels, person=person, at_most=at_most)
     columns = [column_of(frame, label).tolist() for label in labels]
     counts = dict.fromkeys(every, 0)
@@ -100,7 +121,27 @@ def count_people(
             )
         counts[cell] += count
     table = pandas.DataFrame(every, columns=labels)
-    return table.assign(**{name: list(counts.values())})
+    table = table.assign(**{name: list(counts.values())})
+    place = {cell: row for row, cell in enumerate(every)}
+    rows = np.array([place[cell] for cell in zip(*columns)], dtype=np.int64)
+    sums = {column: _sums(frame, column, ends, rows, len(every))
+            for column, ends in (values or {}).items()}  # fmt: skip
+    return table.assign(**sums)
+
+
+def _sums(frame: Any, column: str, ends: Any, rows: IntArray, count: int) -> FloatArray:
+    """Clipped values added up by cell: the sums of the decimals, each as its double."""
+    column_of(frame, column)
+    low, high = map(float, amounts_of(ends))
+    given = np.clip(numbers_of(frame, [column])[:, 0], low, high)
+    whole, below = over_one_denominator(given)
+    found = np.zeros(count, dtype=object)
+    np.add.at(found, rows, whole.astype(object))
+    exact = np.array([Fraction(int(one), below) for one in found], dtype=object)
+    doubles, changed = nearest_doubles(exact)
+    if changed.any():
+        raise TableError(f"a sum of {column!r} {NOT_KEPT}: round the values first", "", column)
+    return doubles
 
 
 def _cells(people: Any, labels: list[str], cells: Any) -> list[tuple[Any, ...]]:

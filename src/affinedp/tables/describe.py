@@ -5,16 +5,18 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, Literal
 
 from affinedp.designs.problem import checked_releases
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number, real_array
+from affinedp.exact.numbers import exact_number, is_number, real_array
 from affinedp.laws.base import LawName
 
 Rows = Literal["separate", "composed", "together"]
 Neighbours = Literal["person", "replace", "swaps", "circuits"]
 Totals = Mapping[str, Sequence[str] | Sequence[Sequence[str]]]
+Size = float | tuple[float, float]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -78,7 +80,7 @@ class TableDescription(Description):
     The record alone; :class:`~affinedp.tables.TableRelease` says what every field means.
     """
 
-    mu: float | Mapping[str, float] = 1.0
+    mu: float | Mapping[str, Size] = 1.0
     equations: Sequence[str] | None = None
     totals: Totals | None = None
     hierarchy: str | Sequence[str] | None = None
@@ -98,12 +100,21 @@ class TableDescription(Description):
     def __post_init__(self) -> None:
         super().__post_init__()
         for size in self.mu.values() if isinstance(self.mu, Mapping) else (self.mu,):
-            if real_array(size, "mu", 0) < 0:
+            if is_pair(size):
+                amounts_of(size)
+            elif real_array(size, "mu", 0) < 0:
                 raise AffineDPError(f"mu must not be negative; it is {size!r}")
         if self.law == "laplace" and self.delta > 0:
             raise AffineDPError("Laplace noise is designed for δ = 0: leave delta out")
         self._check_structure()
         self._check_rounding()
+        if self.has_values:
+            self._check_values()
+
+    @property
+    def has_values(self) -> bool:
+        """Whether columns add up values of rows, each between two bounds."""
+        return isinstance(self.mu, Mapping) and any(map(is_pair, self.mu.values()))
 
     @property
     def laws(self) -> tuple[LawName, ...]:
@@ -121,7 +132,9 @@ class TableDescription(Description):
             return False
         if self.whole is not None:
             return self.whole
-        sizes = self.mu.values() if isinstance(self.mu, Mapping) else (self.mu,)
+        if self.has_values:
+            return False
+        sizes: Any = self.mu.values() if isinstance(self.mu, Mapping) else (self.mu,)
         step = 1.0 if self.round_to is None else self.round_to
         return (
             self.adjacency != "circuits"
@@ -186,6 +199,19 @@ class TableDescription(Description):
         if self.cells is not None and self.adjacency != "person":
             raise AffineDPError("cells goes with adjacency='person'")
 
+    def _check_values(self) -> None:
+        if self.adjacency not in ("person", "replace"):
+            raise AffineDPError(
+                f"mu gives bounds of values, and adjacency={self.adjacency!r} does not say whose "
+                "value it is: use adjacency='person' or 'replace'"
+            )
+        for name in ("equations", "changes", "margins", "public_rows", "cells"):
+            if getattr(self, name):
+                raise AffineDPError(
+                    f"mu gives bounds of values, whose sums add up by totals, row_totals and a "
+                    f"hierarchy only, with noise on all of them: leave out {name}"
+                )
+
     def _check_rounding(self) -> None:
         for name in ("adjust", "unknown"):
             value = getattr(self, name)
@@ -211,6 +237,23 @@ def number(value: Any, name: str) -> float:
     if not is_number(value) or math.isnan(value):
         raise AffineDPError(f"{name} must be a number, not {value!r}")
     return float(value)
+
+
+def is_pair(size: Any) -> bool:
+    """Return whether a μ says between which numbers a row counts."""
+    return isinstance(size, list | tuple)
+
+
+def amounts_of(size: Any) -> tuple[Fraction, Fraction]:
+    """Return the least and the most that one row counts for, exactly."""
+    if not is_pair(size):
+        return -exact_number(size), exact_number(size)
+    if len(size) != 2 or not all(map(is_number, size)):
+        raise AffineDPError(f"bounds must be two numbers, such as (0, 200_000), not {size!r}")
+    low, high = map(exact_number, size)
+    if low > high:
+        raise AffineDPError(f"the lower bound comes first: {size!r}")
+    return low, high
 
 
 def choice(value: Any, name: str, known: Sequence[Any]) -> None:

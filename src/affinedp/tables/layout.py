@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.exact.numbers import meaning
-from affinedp.tables.describe import TableDescription
+from affinedp.tables.describe import TableDescription, amounts_of, is_pair
 from affinedp.tables.frames import Roles, roles_of
 from affinedp.tables.refusals import TableError, label_words, listed, row_words
 from affinedp.tables.relations import (
@@ -112,7 +112,7 @@ class Layout:
         """Return the entries that are cells, one row per data set."""
         return values if self.row_names is None else values.reshape(1, -1)
 
-    def by_column(self, values: Mapping[str, float], default: float, what: str) -> FloatArray:
+    def by_column(self, values: Mapping[str, Any], default: float, what: str) -> FloatArray:
         """Return one number per private entry from numbers by column."""
         for name in values:
             if name not in self.roles.private:
@@ -123,10 +123,49 @@ class Layout:
         each = [values.get(name, default) for name in self.columns]
         return np.array([float(each[entry % len(each)]) for entry in self.private])
 
+    @cached_property
+    def in_row(self) -> list[Relation]:
+        """The equations between the columns of the first row, which all rows have."""
+        return [r for r in self.relations if max(r.coefficients) < len(self.columns)]
+
+    def amounts(self, mu: Mapping[str, Any]) -> dict[str, tuple[Fraction, Fraction]]:
+        """Return between which numbers one row counts, by column; totals follow from parts."""
+        totals = {
+            self.columns[r.total]: [self.columns[j] for j in r.coefficients if j != r.total]
+            for r in self.in_row
+            if r.total is not None
+        }
+        for name in mu:
+            if name not in self.roles.private or name in totals:
+                raise TableError(
+                    f"mu names {name!r}, which is no private column or the total of others, whose "
+                    "bounds follow",
+                    "",
+                    name,
+                )
+        if len(totals) < len(self.in_row) or not self.is_private.all():
+            raise TableError(
+                "mu gives bounds of values: every number gets noise, and a total is split in one "
+                "way only"
+            )
+        left = [name for name in self.columns if name not in mu and name not in totals]
+        if left:
+            raise TableError(f"mu says nothing about {listed(left)}", "", left[0])
+        found = {name: amounts_of(size) for name, size in mu.items()}
+        for _ in self.columns:
+            for name, parts in totals.items():
+                if all(part in found for part in parts):
+                    ends = zip(*(found[part] for part in parts))
+                    found[name] = sum(next(ends)), sum(next(ends))
+        return found
+
     def units(self, mu: Any) -> FloatArray | None:
         """Return the μ of every private entry, or None where it is the same for all."""
         if not isinstance(mu, Mapping):
             return None
+        if any(map(is_pair, mu.values())):
+            bounds = self.amounts(mu)
+            mu = {name: float(max(-low, high)) for name, (low, high) in bounds.items()}
         own = self.by_column(mu, math.nan, "mu")
         return own if np.any(own != own[0]) else None
 

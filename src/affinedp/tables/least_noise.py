@@ -16,16 +16,18 @@ from affinedp.designs.problem import Problem, checked_problem
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import TooManyCircuitsError
 from affinedp.laws.base import LawName
-from affinedp.mechanism import Mechanism
+from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.joint import JointAdjacency
 from affinedp.neighbours.whole import moves_are_whole
 from affinedp.privacy.design import Alternative
 from affinedp.privacy.verification import resolve_query
-from affinedp.tables.describe import TableDescription
+from affinedp.tables.describe import TableDescription, amounts_of
 from affinedp.tables.layout import Layout
+from affinedp.tables.people import rows_of_people, with_totals
 from affinedp.tables.practice import (
+    CENTRED,
     DESIGNED,
     INDEPENDENT,
     LEVELS,
@@ -75,6 +77,10 @@ def table_noise(
         limit = problem.sensitivity if law == "gaussian" else problem.pure_epsilon
         if count <= MOST_COMPARED:
             practice += baseline_mechanisms(adjacency, law, limit, _cells(layout), weights)
+            if law == "laplace" and description.has_values:
+                practice.append(
+                    (CENTRED, _centred(adjacency, limit, layout, description.mu, weights))
+                )
             levels = _levels(layout, adjacency, weights)
             alike = len(set(levels)) < len(levels) and count <= MOST_LEVELS
             if alike and not isinstance(adjacency, JointAdjacency):
@@ -110,10 +116,44 @@ def table_noise(
     return found, (own, *others, *compared)
 
 
+def _centred(
+    adjacency: Adjacency, limit: float, layout: Layout, mu: Any, weights: FloatArray | None
+) -> Mechanism:
+    """Laplace noise on counts, and on sums of what values are above the middle of their bounds.
+
+    A value moves a sum by half its width then, and the noise of the counts comes with the middle.
+    """
+    import scipy.sparse as sparse
+
+    ends = {layout.columns.index(name): amounts_of(size) for name, size in mu.items()}
+    fixed = next((place for place, (low, high) in ends.items() if low == high != 0), None)
+    columns = np.eye(len(layout.columns))[list(ends)]
+    sizes = np.array([float(max(-low, high)) for low, high in ends.values()])
+    if fixed is not None:
+        for i, (place, (low, high)) in enumerate(ends.items()):
+            if low < high:
+                columns[list(ends).index(fixed), place] = float((low + high) / 2 / ends[fixed][0])
+                sizes[i] = float((high - low) / 2)
+    columns = with_totals(layout, columns)[sizes > 0]
+    sizes = sizes[sizes > 0]
+    people = np.zeros((layout.cells // len(layout.columns), len(rows_of_people(layout))))
+    for i, rows in enumerate(rows_of_people(layout)):
+        people[rows, i] = 1.0
+    basis = np.kron(people, columns.T)
+    price = np.ones(len(basis)) if weights is None else weights
+    costs = (price @ basis**2).reshape(-1, len(sizes)).sum(axis=0)
+    # shares of ε of least cost
+    root = np.tile(sizes / np.cbrt(costs * sizes**2), people.shape[1])
+    identity = sparse.csr_array(sparse.eye_array(adjacency.manifold.n))
+    points, names = sparse.csr_array(sparse.diags_array(root)), adjacency.manifold.names
+    made = build(adjacency, identity, sparse.csr_array(basis), points, "laplace", names)
+    return at_the_limit(made, limit)
+
+
 def _one_at_a_time(description: TableDescription, adjacency: Adjacency) -> bool:
     """Whether listed moves are all there are: several people may be in several cells at once."""
     people = description.household * (description.at_most or 1)
-    return people == 1 and not isinstance(adjacency, JointAdjacency)
+    return people == 1 and not description.has_values and not isinstance(adjacency, JointAdjacency)
 
 
 def _best_law(problem: Problem, practice: list[tuple[str, Mechanism]]) -> str:

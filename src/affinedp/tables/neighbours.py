@@ -14,15 +14,17 @@ from affinedp.arrays import FloatArray
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import LinearEquations
 from affinedp.errors import IdentifiableEntriesError
+from affinedp.exact.numbers import meaning
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.neighbours.joint import JointAdjacency
 from affinedp.neighbours.people import unit_of
-from affinedp.tables.describe import TableDescription, number
+from affinedp.strategies.base import rounded_up
+from affinedp.tables.describe import TableDescription, amounts_of, number
 from affinedp.tables.layout import Layout
-from affinedp.tables.people import PeopleMoves, people_moves
+from affinedp.tables.people import PeopleMoves, people_moves, value_moves
 from affinedp.tables.refusals import TableError, listed
 from affinedp.tables.relations import column_relations
 
@@ -75,6 +77,8 @@ def neighbours_of(
     description: TableDescription, layout: Layout, manifold: AffineManifold
 ) -> TableNeighbours:
     """Return the neighbours that were asked for."""
+    if description.has_values:
+        return _row_neighbours(description, layout, manifold)
     if isinstance(description.mu, Mapping):
         mu = layout.by_column(description.mu, math.nan, "mu")
         size = "its column's μ"
@@ -87,7 +91,8 @@ def neighbours_of(
             "by the equations (Definition 4)"
         )
         return TableNeighbours(CircuitAdjacency(manifold, mu), words)
-    reach = mu * description.household * (description.at_most or 1)
+    people = description.household * (description.at_most or 1)
+    reach = np.array([rounded_up(meaning(size) * people) for size in mu.tolist()])
     replace = description.adjacency == "replace"
     moves = None
     if description.cells is None:
@@ -127,6 +132,31 @@ def neighbours_of(
         columns = np.hstack([part.span() for part in parts])
         return TableNeighbours(DirectionAdjacency(manifold, columns, unit=unit), words, warnings)
     return TableNeighbours(JointAdjacency(parts, unit=unit), words, warnings)
+
+
+def _row_neighbours(
+    description: TableDescription, layout: Layout, manifold: AffineManifold
+) -> TableNeighbours:
+    """One person has one row, or at most so many, with a value between bounds in every column."""
+    rows, mu = description.at_most or 1, description.mu
+    assert isinstance(mu, Mapping)
+    replace = description.adjacency == "replace"
+    moves = value_moves(layout, mu, rows * description.household, replace)
+    if not moves.size:
+        raise TableError("no person moves anything: all bounds are 0")
+    who = _who(description, "one person")
+    what = "with other labels and values" if replace else "more or less"
+    own = "with one row" if rows == 1 else f"with at most {rows} rows"
+    each = "each " if description.household > 1 else ""
+    amounts = " and ".join(f"{name!r} {_between(size)}" for name, size in mu.items())
+    words = f"{who} {what}, {each}{own}, which counts in one cell of every column ({amounts})"
+    unit = unit_of(description.adjacency, description.household)
+    return TableNeighbours(DirectionAdjacency(manifold, moves, unit=unit), words)
+
+
+def _between(size: Any) -> str:
+    low, high = (f"{float(end):,.10g}" for end in amounts_of(size))
+    return f"by {high}" if low == high else f"between {low} and {high}"
 
 
 def _kind(kinds: frozenset[str]) -> str:

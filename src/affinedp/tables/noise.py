@@ -363,9 +363,10 @@ def table_guarantee(
 ) -> Guarantee:
     """Return the guarantee of one release of the whole table."""
     one = mechanism.guarantee
-    if mechanism.noise.whole and description.household * (description.at_most or 1) > 1:
-        # several people in several cells are between the listed moves: their ε is, too, but a
-        # curve on whole numbers need not be, and only randomised response covers all
+    several = description.household * (description.at_most or 1) > 1 or description.has_values
+    if mechanism.noise.whole and several:
+        # several people in several cells, and values, are between the listed moves: their ε is,
+        # too, but a curve on whole numbers need not be, and only randomised response covers all
         one = replace(one, curve=ThreeAtoms(one.sensitivity))
     whole = compose([one] * releases) if releases > 1 else one
     basis = one.basis

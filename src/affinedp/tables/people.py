@@ -10,13 +10,16 @@ two people exchange places.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
+from affinedp.strategies.base import rounded_up
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError, listed
 from affinedp.tables.relations import Relation
@@ -95,6 +98,64 @@ def people_moves(layout: Layout, neighbours: str) -> PeopleMoves | None:
 
 
 Sum = tuple[int, tuple[int, ...]]
+
+
+def value_moves(layout: Layout, mu: Mapping[str, Any], rows: int, replace: bool) -> FloatArray:
+    """Return what up to so many rows move where columns are sums of values, as columns.
+
+    A row is counted in one place, in every column with a value between its bounds: the corners are
+    listed, and all else lies between them.  A total moves as its parts do.
+    """
+    width = len(layout.columns)
+    height = layout.cells // width
+    people = rows_of_people(layout)
+    # the bounds of so many rows, rounded outwards
+    ends = {
+        layout.columns.index(name): sorted({-rounded_up(-low * rows), rounded_up(high * rows)})
+        for name, (low, high) in layout.amounts(mu).items()
+        if name in mu
+    }
+    corners = np.zeros((math.prod(map(len, ends.values())), width))
+    corners[:, list(ends)] = list(itertools.product(*ends.values()))
+    corners = with_totals(layout, corners)
+    pairs = [(one, one) for one in people]
+    if replace:
+        pairs += itertools.combinations(people, 2)
+    count = len(pairs) * len(corners) ** (2 if replace else 1)
+    if count > MOST_MOVES or count * float(height * width) > MOST_NUMBERS:
+        raise TableError(
+            f"rows of people have {count:,} ways to move the table, more than can be listed: "
+            "publish fewer columns or rows at a time (TableRelease.together)"
+        )
+    found = []
+    for one, other in pairs:
+        for after in corners:
+            for before in corners if replace else np.zeros((1, width)):
+                move = np.zeros((height, width))
+                move[other] += after
+                move[one] -= before
+                found.append(move.ravel())
+    moves = np.unique(found, axis=0)
+    return np.asarray(moves[moves.any(axis=1)].T)
+
+
+def rows_of_people(layout: Layout) -> list[list[int]]:
+    """Return the rows that count somebody, for every place to be counted in."""
+    width = len(layout.columns)
+    down = [r for r in layout.relations if all(entry % width == 0 for entry in r.coefficients)]
+    sums = [sum_of(relation, place, frozenset()) for place, relation in enumerate(down)]
+    splits = [(one[0] // width, tuple(p // width for p in one[1])) for one in sums if one]
+    return [sorted(person) for person in _people(range(layout.cells // width), splits)]
+
+
+def with_totals(layout: Layout, values: FloatArray) -> FloatArray:
+    """Return values by column, one row each, with the columns that are totals of others."""
+    found = values.copy()
+    for _ in layout.in_row:
+        for relation in layout.in_row:
+            parts = [place for place in relation.coefficients if place != relation.total]
+            found[:, relation.total] = found[:, parts].sum(axis=1)
+    return found
 
 
 def sum_of(relation: Relation, place: int, private: Person) -> Sum | None:

@@ -31,6 +31,7 @@ MOST_MOVES = 20_000
 INDEPENDENT = "independent noise on every number"
 PROJECTED = "independent noise on every number, made to add up"
 CELLS = "noise on the cells, added up"
+CENTRED = "noise on the cells, values taken from the middle of their bounds, added up"
 GEOMETRIC = "geometric noise on the cells, added up"
 LEVELS = "one weight per level"
 DESIGNED = "the design"
@@ -212,33 +213,41 @@ def symmetric_noise(
     manifold = adjacency.manifold
     kinds = {level: i for i, level in enumerate(dict.fromkeys(levels))}
     level_of = np.array([kinds[level] for level in levels])
-    # what neighbours differ in; all of the kernel, unless they share a part of it
-    kernel = range_basis(dense(adjacency.span()))
+    # what neighbours differ in, every entry in its own unit; all of the kernel, unless they share
+    # a part of it
+    units = own_units(adjacency)
+    kernel = range_basis(dense(adjacency.span()) / units[:, None])
     cost = np.ones(manifold.n) if weights is None else weights
-    chosen = _least_weights(adjacency, law, kernel, cost, level_of)
+    chosen = _least_weights(adjacency, law, kernel, cost * units**2, level_of, units)
     root = projected_root(kernel, chosen[level_of], law)
     identity = sparse.csr_array(sparse.eye_array(manifold.n))
     note = f"one weight for each of {len(kinds)} levels of the table; less noise may do"
-    mechanism = build(adjacency, identity, kernel, root / limit, law, manifold.names, notes=(note,))
+    basis = kernel * units[:, None]
+    mechanism = build(adjacency, identity, basis, root / limit, law, manifold.names, notes=(note,))
     return at_the_limit(mechanism, limit)
 
 
 def _least_weights(
-    adjacency: Adjacency, law: LawName, kernel: FloatArray, cost: FloatArray, level_of: IntArray
+    adjacency: Adjacency,
+    law: LawName,
+    kernel: FloatArray,
+    cost: FloatArray,
+    level_of: IntArray,
+    units: FloatArray,
 ) -> FloatArray:
     """Weights of least squared error such that no move is larger than 1."""
     count = int(level_of.max()) + 1
     moment = kernel.T @ (cost[:, None] * kernel)
     # a first move through every level, so that no weight can grow without limit
-    moves = [_worst(adjacency, law, level_of, (np.arange(count) == i) + 1e-6) for i in range(count)]
-    moves.append(_worst(adjacency, law, level_of, np.ones(count)))
+    starts = [(np.arange(count) == i) + 1e-6 for i in range(count)] + [np.ones(count)]
+    moves = [_worst(adjacency, law, level_of, units, start) for start in starts]
     best, least = np.ones(count), math.inf
     with Progress("weights of the levels") as progress:
         for kept in _kept_levels(law, kernel, level_of):
             y = np.where(kept, 1.0, LEAST) / max(float(move[kept].sum()) for move in moves)
             for turn in range(ROUNDS):
                 y = _solve(kernel, moment, level_of, law, np.array(moves), y)
-                worst = _worst(adjacency, law, level_of, y)
+                worst = _worst(adjacency, law, level_of, units, y)
                 if float(worst @ y) <= 1 + SLACK:
                     break
                 moves.append(worst)
@@ -269,14 +278,16 @@ def _kept_levels(
             return
 
 
-def _worst(adjacency: Adjacency, law: LawName, level_of: IntArray, y: FloatArray) -> FloatArray:
+def _worst(
+    adjacency: Adjacency, law: LawName, level_of: IntArray, units: FloatArray, y: FloatArray
+) -> FloatArray:
     """What the worst move for these weights adds up to in every level."""
     import scipy.sparse as sparse
 
     norm: Norm = 2 if law == "gaussian" else 1
     scale = np.sqrt(y[level_of]) if law == "gaussian" else y[level_of]
-    found = adjacency.sensitivity(sparse.csr_array(sparse.diags_array(scale)), norm)
-    size = np.abs(found.direction)
+    found = adjacency.sensitivity(sparse.csr_array(sparse.diags_array(scale / units)), norm)
+    size = np.abs(found.direction) / units
     moved = size**2 if law == "gaussian" else size
     return np.bincount(level_of, weights=moved, minlength=len(y)).astype(float)
 

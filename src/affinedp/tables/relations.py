@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from affinedp.domains.text import format_equation, parse_equations
+from affinedp.exact.numbers import over_one_denominator
 from affinedp.tables.describe import TableDescription
 from affinedp.tables.frames import split_totals
 from affinedp.tables.refusals import TableError, closest, label_words, listed, row_words, same
@@ -356,6 +357,12 @@ def with_total_rows(
         )
     values = [name for name in frame if name not in names] if columns is None else list(columns)
     _refuse_uncertain_cells(frame, names, values)
+    frame, types = frame[[*names, *values]], {value: frame[value].dtype for value in values}
+    # sums of decimals as written: those of doubles round, each in its own way
+    below = {}
+    for value in (value for value in values if types[value].kind == "f"):
+        exact, below[value] = over_one_denominator(frame[value].to_numpy(dtype=float))
+        frame = frame.assign(**{value: exact.astype(object)})
     parts = [frame[values].sum().to_frame().T]
     for depth in range(1, len(names)):
         parts.append(
@@ -364,8 +371,9 @@ def with_total_rows(
     parts.append(frame[[*names, *values]])
     # sums keep the columns' types; only labels are missing
     whole = pandas.concat([part.reindex(columns=[*names, *values]) for part in parts])
-    whole = whole.astype({value: frame[value].dtype for value in values})
-    return whole.reset_index(drop=True)
+    for value, one in below.items():
+        whole[value] = [float(Fraction(int(exact), one)) for exact in whole[value]]
+    return whole.astype(types).reset_index(drop=True)
 
 
 def _refuse_uncertain_cells(frame: Any, names: list[str], values: list[str]) -> None:

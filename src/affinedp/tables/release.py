@@ -436,7 +436,10 @@ class TableRelease(TableDescription):
         Law of the noise.  By default the best one, K-norm, staircase and geometric noise among
         them: what keeps ε keeps (ε, δ) too.
     mu : float or mapping
-        How much one person counts for: one number, or one per private column.
+        How much one person counts for: one number, or one per private column.  Where columns add
+        up values of people's rows (:func:`count_people`), the bounds of a value, as in
+        ``{"count": (1, 1), "income": (0, 200_000)}``: a person then has one row, or ``at_most``,
+        and all columns of it move together.
     equations : sequence of str, optional
         Linear equations between the columns of a row, as in ``"net = inn - out"``.  They do not
         say in which of the numbers a person is counted: name those in ``cells``, or give sums as

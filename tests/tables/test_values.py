@@ -1,0 +1,168 @@
+"""Sums and means of values from rows: neighbours by brute force, exact sums, coverage."""
+
+from __future__ import annotations
+
+import itertools
+from fractions import Fraction
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from affinedp.errors import AffineDPError
+from affinedp.tables import TableRelease, count_people, read_table_release, with_total_rows
+from affinedp.tables.files import table_toml
+from affinedp.tables.refusals import TableError
+
+WARDS = {"city": ["A", "B"], "ward": ["n", "s"]}
+LEVELS = ["city", "ward"]
+MU = {"count": (1, 1), "wage": (-2, 5), "rent": (0, 3)}
+CLIPPED = {"wage": (-2, 5), "rent": (0, 3)}
+
+
+def table_of(rows: list[tuple[object, ...]]) -> pd.DataFrame:
+    people = pd.DataFrame(rows, columns=["who", "city", "ward", "wage", "rent"])
+    cells = count_people(people, LEVELS, cells=WARDS, person="who", at_most=2, values=CLIPPED)
+    cells["income"] = cells["wage"] + cells["rent"]
+    return with_total_rows(cells, LEVELS)
+
+
+def release(**more: object) -> TableRelease:
+    asked = {"hierarchy": LEVELS, "totals": {"income": ["wage", "rent"]}, "mu": MU, "at_most": 2}
+    return TableRelease(**{**asked, "epsilon": 1.0, **more})
+
+
+BASE = [(0, "A", "n", 1, 1), (1, "B", "s", 9, 2), (2, "A", "s", -7, 0.5)]
+PLACES = list(itertools.product("AB", "ns"))
+
+
+def brought(rows: int) -> list[list[tuple[object, ...]]]:
+    """All that one person can bring with so many rows, of few values inside and outside bounds."""
+    kinds = [(*place, wage, rent) for place in PLACES for wage in (-50, 0, 90) for rent in (0, 7)]
+    return [[(9, *one) for one in some]
+            for some in itertools.combinations_with_replacement(kinds, rows)]  # fmt: skip
+
+
+@pytest.mark.parametrize("adjacency", ["person", "replace"])
+def test_moves_of_neighbouring_rows_are_within_the_sensitivity(adjacency):
+    most = 2 if adjacency == "person" else 1
+    asked = release(adjacency=adjacency, at_most=most)
+    before = table_of(BASE)
+    design = asked.design(before)
+    names, numbers = list(design.layout.names), ["count", "wage", "rent", "income"]
+    people = [[], *brought(1), *(brought(2) if most == 2 else [])]
+    vectors = {
+        i: table_of([*BASE, *one])[numbers].to_numpy(float).ravel() for i, one in enumerate(people)
+    }
+    if adjacency == "person":
+        moves = np.array([vectors[i] - vectors[0] for i in vectors])
+    else:  # one person with another row
+        pairs = itertools.combinations(range(1, len(people)), 2)
+        moves = np.array([vectors[i] - vectors[j] for i, j in pairs])
+    assert len(names) == moves.shape[1] == 28
+    generator = np.random.default_rng(0)
+    for norm in (1, 2):
+        for _ in range(4):
+            matrix = generator.normal(size=(5, moves.shape[1]))
+            largest = np.linalg.norm(matrix @ moves.T, ord=norm, axis=0).max()
+            found = design.mechanism.adjacency.sensitivity(matrix, norm=norm).upper
+            assert largest <= found * (1 + 1e-12)
+            assert largest >= found * (1 - 1e-9)  # it is attained: no more noise than needed
+    assert design.guarantee.holds(1.0)
+
+
+def test_sums_are_those_of_decimals():
+    costs = [0.1] * 10 + [0.2, 3.3, 1e3, -4.4]
+    people = pd.DataFrame({"ward": ["n"] * 10 + ["s"] * 4, "cost": costs})
+    cells = count_people(people, ["ward"], cells={"ward": ["n", "s"]}, values={"cost": (0, 100.7)})
+    assert cells["cost"].tolist() == [1.0, 104.2]  # sums of doubles are 0.9999999999999999, …
+    total = with_total_rows(cells, ["ward"])["cost"].tolist()
+    assert Fraction(str(total[0])) == Fraction("105.2")
+
+
+def test_rows_beyond_at_most_are_not_added_up():
+    people = pd.DataFrame({"who": [1, 1, 1, 2], "ward": list("nnns"), "cost": [5, 5, 5, 7]})
+    cells = count_people(people, ["ward"], cells={"ward": ["n", "s"]}, person="who", at_most=2,
+                         values={"cost": (0, 6)})  # fmt: skip
+    assert cells[["count", "cost"]].to_numpy().tolist() == [[2, 10.0], [1, 6.0]]
+
+
+def test_values_move_from_the_middle_of_their_bounds():
+    table = with_total_rows(
+        pd.DataFrame({"ward": list("abcd"), "count": 5, "pay": 100.0}), ["ward"]
+    )
+    asked = {"hierarchy": ["ward"], "epsilon": 1.0, "whole": False}
+    together = TableRelease(mu={"count": (1, 1), "pay": (0, 100)}, **asked).design(table)
+    apart = TableRelease(mu={"count": 1, "pay": 100}, **asked).design(table)
+    # (1.25^⅓ + 0.25^⅓)³ against (1 + 1)³: half the width, and noise of counts times the middle
+    ratio = (1.25 ** (1 / 3) + 0.25 ** (1 / 3)) ** 3 / 8
+    assert together.weighted_error <= ratio * apart.weighted_error * (1 + 1e-9)
+    gauss = {**asked, "delta": 1e-6, "law": "gaussian"}
+    both = TableRelease(mu={"count": (1, 1), "pay": (0, 100)}, **gauss).design(table)
+    one = TableRelease(mu={"count": 1, "pay": 100}, **gauss).design(table)
+    assert both.weighted_error < 0.7 * one.weighted_error
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_totals_add_up_and_means_are_covered(delta):
+    generator = np.random.default_rng(3)
+    wards = list("abc")
+    people = pd.DataFrame({"ward": generator.choice(wards, 900)})
+    people["pay"] = np.rint(generator.gamma(4.0, 5.0, 900))
+    bounds = {"pay": (0, 60)}
+    table = with_total_rows(
+        count_people(people, ["ward"], cells={"ward": wards}, values=bounds), ["ward"]
+    )
+    law = "gaussian" if delta else "laplace"
+    mu = {"count": (1, 1), **bounds}
+    asked = TableRelease(hierarchy=["ward"], mu=mu, epsilon=1.0, delta=delta, law=law)
+    design = asked.design(table)
+    truth = (table["pay"] / table["count"]).to_numpy()
+    runs, hits = (120 if delta else 40), np.zeros(len(table))
+    for _ in range(runs):
+        out = design.release(table)
+        mean = out.function("pay / count", level=0.9)
+        hits += (mean.low <= truth) & (truth <= mean.high)
+    sums = out.table[["count", "pay"]]
+    assert np.allclose(sums.iloc[0], sums.iloc[1:].sum(), rtol=1e-9)
+    assert hits.min() >= stats.binom.ppf(1e-8, runs, 0.9)
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        ({"adjacency": "circuits"}, "whose value"),
+        ({"adjacency": "swaps", "public": ["x"]}, "whose value"),
+        ({"cells": ["wage"]}, "leave out cells"),
+        ({"mu": {**MU, "wage": (5, -2)}}, "lower bound comes first"),
+        ({"mu": {**MU, "wage": (1, 2, 3)}}, "two numbers"),
+        ({"mu": {**MU, "wage": (0, float("inf"))}}, "finite"),
+        ({"mu": {**MU, "income": (0, 8)}}, "whose bounds follow"),
+        ({"mu": {"count": (1, 1), "wage": (0, 1)}}, "says nothing about 'rent'"),
+        ({"public": ["count"], "mu": CLIPPED, "totals": {"income": ["wage", "rent", "count"]}},
+         "every number gets noise"),
+    ],
+)  # fmt: skip
+def test_refusals(more, words):
+    with pytest.raises(AffineDPError, match=words):
+        release(**{"at_most": None, **more}).design(table_of(BASE))
+
+
+def test_refused_rows():
+    rows = pd.DataFrame({"ward": ["a", "b"], "pay": [1.0, None]})
+    cells = {"cells": {"ward": ["a", "b"]}, "values": {"pay": (0, 9)}}
+    with pytest.raises(TableError, match="missing"):
+        count_people(rows, ["ward"], **cells)
+    with pytest.raises(TableError, match="names a label or the count"):
+        count_people(rows.fillna(0), ["ward"], **cells, name="pay")
+
+
+def test_bounds_are_said_in_a_file(tmp_path):
+    file = tmp_path / "table.toml"
+    file.write_text(table_toml(release()), encoding="utf-8")
+    again = read_table_release(file).release
+    first, second = (one.design(table_of(BASE)).guarantee for one in (release(), again))
+    assert first.neighbours == second.neighbours
+    assert "at most 2 rows" in first.neighbours
+    assert "'wage' between -2 and 5" in first.neighbours
