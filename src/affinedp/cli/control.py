@@ -49,7 +49,6 @@ logger = logging.getLogger(__name__)
 
 # Over longer horizons the report leaves out what the loop pays.
 MOST_TRACKED = 20_000
-LAWS = ("auto", "gaussian", "laplace", "knorm")
 
 
 def design(
@@ -57,7 +56,9 @@ def design(
     output: Path = Option(..., "--output", "-o", help="Mechanism file to write."),
     epsilon: float | None = Option(None, help="ε to keep."),
     delta: float | None = Option(None, help="δ to keep."),
-    law: str = Option("auto", help="gaussian, laplace, knorm, or auto: the least cost (default)."),
+    law: Literal["auto", "gaussian", "laplace", "knorm"] = Option(
+        "auto", help="Law of the noise; auto: the least cost."
+    ),
     resolution: str | None = Option(
         None, help="Step of the sensors, as for the gateway: the noise then hides it, too."
     ),
@@ -106,11 +107,9 @@ def design_loop(
     if read.adjacency is None:
         raise AffineDPError(UNSAID)
     fresh = read.adjacency in ("input", "forward")
-    if law not in LAWS:
-        raise AffineDPError(f"law must be one of {', '.join(LAWS)}, not {law!r}")
     if fresh and law not in ("auto", "gaussian"):
         raise AffineDPError(f"noise for adjacency = {read.adjacency!r} is Gaussian, not {law}")
-    epsilon, delta = kept(epsilon, delta, read, gaussian=fresh or law == "gaussian")
+    epsilon, delta = kept(epsilon, delta, read, fresh or law == "gaussian")
     shared: dict[str, Any] = {
         "mu": read.mu,
         "cost": read.loop if read.cost == "tracking" else None,
@@ -259,7 +258,7 @@ def _states(
     words: dict[str, Any],
 ) -> Iterator[Callable[[str | None], Gateway]]:
     """Open the gateway of a run: the first in ``state``, each other beside it under its name."""
-    from affinedp.budget.ledger import Ledger
+    from affinedp.cli.pending import budget_of
     from affinedp.control.gateway import Gateway
 
     with ExitStack() as stack:
@@ -267,11 +266,8 @@ def _states(
         def opener(run: str | None) -> Gateway:
             path = state if run is None else state.with_name(f"{state.name}.{run}")
             named = label if run is None or label is None else f"{label} {run}"
-            with ExitStack() as now:  # a ledger belongs to the thread that opened it
-                budget = None
-                if ledger is not None:
-                    found = Ledger(ledger, create=False, same_secret=same_secret)
-                    budget = now.enter_context(found)
+            # a ledger belongs to the thread that opened it
+            with budget_of(ledger, same_secret) as budget:
                 return stack.enter_context(
                     Gateway(mechanism, state=path, ledger=budget, label=named, **words)
                 )
