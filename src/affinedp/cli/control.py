@@ -436,13 +436,19 @@ def read_resolution(text: str) -> Any:
     >>> read_resolution("0.1,dither:6:0.1")
     [0.1, Dither(bits=6, step=0.1, nonlinearity=0.0)]
     """
-    if text == "exact":
-        return text
-    found = [_one_resolution(word.strip()) for word in text.split(",")]
-    return found if len(found) > 1 else found[0]
+    from affinedp.control.sensors import Dither
+
+    def one(word: str) -> Any:
+        if word.startswith("dither:"):
+            bits, step, *more = word.removeprefix("dither:").split(":")
+            return Dither(int(bits), float(step), *map(float, more))
+        return float(word)
+
+    what = "neither a number, nor dither:BITS:STEP, nor exact"
+    return text if text == "exact" else _one_or_list("--resolution", text, one, what)
 
 
-def read_scales(text: str | None) -> list[float] | float | None:
+def read_scales(text: str | None) -> Any:
     """Return what ``--fresh-noise`` says: a number, or one per output.
 
     Examples
@@ -450,29 +456,18 @@ def read_scales(text: str | None) -> list[float] | float | None:
     >>> read_scales("0.1, 0.05")
     [0.1, 0.05]
     """
-    if text is None:
-        return None
-    try:
-        found = [float(word) for word in text.split(",")]
-    except ValueError:
-        raise AffineDPError(
-            f"--fresh-noise: {text!r} is not a number, nor numbers with commas"
-        ) from None
+    return None if text is None else _one_or_list("--fresh-noise", text, float, "not a number")
+
+
+def _one_or_list(option: str, text: str, read: Callable[[str], Any], what: str) -> Any:
+    """What stands between commas, read; alone where there is only one."""
+    found = []
+    for word in map(str.strip, text.split(",")):
+        try:
+            found.append(read(word))
+        except (ValueError, TypeError):
+            raise AffineDPError(f"{option}: {word!r} is {what}") from None
     return found if len(found) > 1 else found[0]
-
-
-def _one_resolution(word: str) -> Any:
-    from affinedp.control.sensors import Dither
-
-    try:
-        if word.startswith("dither:"):
-            bits, step, *more = word.removeprefix("dither:").split(":")
-            return Dither(int(bits), float(step), *[float(value) for value in more])
-        return float(word)
-    except (ValueError, TypeError):
-        raise AffineDPError(
-            f"--resolution: {word!r} is neither a number, nor dither:BITS:STEP, nor exact"
-        ) from None
 
 
 def read_limits(path: Path | None) -> dict[str, Any]:
