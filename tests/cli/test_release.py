@@ -183,6 +183,7 @@ def lost(*arguments):
     raise LedgerError("ledger: it cannot be reached; do not release", unreachable=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["m.json", "t.toml"])
 @pytest.mark.parametrize(
     ("step", "as_it_is", "words"),

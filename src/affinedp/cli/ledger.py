@@ -135,7 +135,7 @@ def _noise(entry: LedgerEntry) -> str:
 
 def _loss(law: str, sensitivity: float) -> str:
     """One loss: its law, and its ε if it is pure, else the sensitivity in units of the noise."""
-    from affinedp.laws.pure_curves import THREE_ATOMS, is_pure
+    from affinedp.laws.curves import THREE_ATOMS, is_pure
 
     name = THREE_ATOMS.strip() if law.startswith(THREE_ATOMS) else law
     return f"{name} {'ε' if is_pure(law) else 's'} = {sensitivity:.6g}"
