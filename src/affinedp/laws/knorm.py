@@ -73,7 +73,10 @@ class KNorm(BodyLaw):
 
     kind = "knorm"
     words = "K-norm"
-    theorem = "the triangle inequality of the gauge, with equality on the cones over its facets"
+    theorem = (
+        "the K-norm mechanism (Hardt and Talwar 2010): the triangle inequality of the gauge, with "
+        "equality on the cones over its facets"
+    )
     variance = 2.0  # in one dimension it is Laplace noise
     # points of K as columns, up to sign; see the module; shape (r, p)
     points: Any = field(repr=False)
