@@ -87,9 +87,8 @@ def covering(
     missing += 1e-18 * len(decay) + rounding
     # sin((aw + b)φ) is made of the sines and cosines of awφ and bφ: as few as rows and columns
     width = math.isqrt(last) + 1
-    table = np.zeros(width * width)
-    table[1 : last + 1] = decay[:last]
-    table = table.reshape(width, width)
+    table = np.zeros((width, width))
+    table.ravel()[1 : last + 1] = decay[:last]
     places = np.arange(float(width))
 
     def coverage(t: float) -> float:
