@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from affinedp.designs.problem import checked_releases
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import exact_number, is_number, real_array
+from affinedp.exact.numbers import exact_number, is_number, meaning, real_array
 from affinedp.laws.base import LawName
 
 Rows = Literal["separate", "composed", "together"]
@@ -261,6 +261,8 @@ def amounts_of(size: Any) -> tuple[Fraction, Fraction]:
     low, high = map(exact_number, size)
     if low > high:
         raise AffineDPError(f"the lower bound comes first: {size!r}")
+    if any(meaning(float(end)) != end for end in (low, high)):  # values are clipped to doubles
+        raise AffineDPError(f"bounds must be numbers of at most 15 digits, not {size!r}")
     return low, high
 
 
