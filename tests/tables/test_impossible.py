@@ -14,8 +14,7 @@ from affinedp.tables import (
     TableRelease,
     count_people,
     dependency,
-    read_table_release,
-    table_toml,
+    read_release,
     with_total_rows,
 )
 
@@ -166,5 +165,5 @@ def test_refusals_elsewhere():
 def test_they_are_said_in_a_file(tmp_path):
     release = TableRelease(impossible=CHILDREN, epsilon=1.0, **TOTALS)
     file = tmp_path / "table.toml"
-    file.write_text(table_toml(release), encoding="utf-8")
-    assert read_table_release(file).release.impossible == CHILDREN
+    file.write_text(release.toml(), encoding="utf-8")
+    assert read_release(file).release.impossible == CHILDREN

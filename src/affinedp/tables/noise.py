@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.exact.numbers import whole_number
 from affinedp.intervals import checked_level
-from affinedp.laws.pure_curves import ThreeAtoms
+from affinedp.laws.curves import ThreeAtoms
 from affinedp.mechanism import Mechanism
 from affinedp.privacy.design import Alternative
 from affinedp.privacy.guarantee import Guarantee, compose
@@ -201,8 +202,7 @@ class DesignedNoise:
         -------
         Series by column
         """
-        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-            raise TableError(f"rows must be a whole number of at least 1, not {rows!r}")
+        whole_number(rows, "rows")
         if self.layout.row_names is not None:
             raise TableError(
                 "equations tie the rows, so they share noise: give sums rows of their own"
