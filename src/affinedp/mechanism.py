@@ -21,11 +21,10 @@ from affinedp.laws.sampler import Sampler
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import StorageError
 from affinedp.privacy.design import Design
-from affinedp.privacy.guarantee import Guarantee
-from affinedp.privacy.promise import promised_about
+from affinedp.privacy.guarantee import Guarantee, promised_about
 from affinedp.record import MechanismRecord
 from affinedp.release.engines import in_parts, publish_rows_in_parts
-from affinedp.release.interoperate import dp_event, make_measurement
+from affinedp.release.interoperate import make_measurement
 from affinedp.release.publish import drawer_of, publish
 from affinedp.show.page import Report
 from affinedp.show.plot import plot
@@ -320,8 +319,8 @@ class Mechanism(MechanismRecord):
         return make_measurement(self, self.prepared())
 
     def dp_event(self) -> Any:
-        """Return the ``DpEvent`` of one release, for dp_accounting."""
-        return dp_event(self)
+        """Return the ``DpEvent`` of one release, for dp_accounting: :meth:`Guarantee.dp_event`."""
+        return self.guarantee.dp_event()
 
     def stack(self, *others: Mechanism) -> Mechanism:
         """Return the mechanism that releases this and the others with independent noise.

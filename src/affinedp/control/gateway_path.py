@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, dense
-from affinedp.control.checks import causal, whole_number
+from affinedp.control.checks import causal
 from affinedp.control.gateway_plan import (
     STREAM_BITS,
     Facts,
@@ -26,11 +26,12 @@ from affinedp.control.gateway_plan import (
 from affinedp.control.sensors import Reach, Resolution, Sensor, check_range, sensor_of
 from affinedp.domains.dynamics import ENDLESS, Dynamics
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import whole_number
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.polytope import LatticeCones, Polytope, polytope_of
 from affinedp.laws.sampler import IntegerNoise, draw_integers
-from affinedp.laws.sampler.cone import ConeNoise
+from affinedp.laws.sampler.bodies import ConeNoise
 from affinedp.mechanism import Mechanism
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.base import GRID_BITS, Sent
@@ -109,9 +110,7 @@ class Sending:
         """Return what a gateway sends with, or refuse it."""
         strategy = causal(mechanism)
         most = strategy.horizon
-        steps = most if horizon is None else whole_number(horizon, "horizon")
-        if steps > most:
-            raise AffineDPError(f"horizon must be a whole number from 1 to {most:,}: {horizon!r}")
+        steps = most if horizon is None else whole_number(horizon, "horizon", most=most)
         bodies = type(strategy) is Trajectory and type(mechanism.noise) is KNorm
         if type(mechanism.noise) is not Gaussian and not bodies:
             raise AffineDPError(

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, within_range
-from affinedp.control.checks import semidefinite, semidefinite_root, whole_number
+from affinedp.control.checks import semidefinite, semidefinite_root
 from affinedp.control.gateway_path import with_sensors
 from affinedp.control.noise_filters import (
     MOST_ORDER,
@@ -24,7 +24,7 @@ from affinedp.control.sensors import Resolution
 from affinedp.control.spectrum import least_largest_spectra, least_spectrum
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import real_array, whole_number
 from affinedp.exact.systems import LinearSystem, start_certificate
 from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism
