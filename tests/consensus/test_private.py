@@ -6,7 +6,7 @@ import pytest
 from scipy import stats
 
 import affinedp as adp
-from affinedp.consensus import AgentNoise, PrivateConsensus, read_network, write_network
+from affinedp.consensus import AgentNoise, PrivateConsensus, read_network
 from affinedp.errors import AffineDPError
 from agents import EDGES, VALUES, WEIGHT
 
@@ -107,7 +107,7 @@ def test_names(tmp_path):
 def test_files_survive(noise, tmp_path):
     network = PrivateConsensus(PAPER, weights=WEIGHT / 3, **noise)
     values = dict(zip(range(1, 11), VALUES))
-    write_network(tmp_path / "n.toml", network, rounds=30, values=values)
+    network.write(tmp_path / "n.toml", rounds=30, values=values)
     assert (tmp_path / "n.toml").stat().st_mode & 0o777 == 0o600
     found = read_network(tmp_path / "n.toml")
     assert found.rounds == 30
@@ -118,9 +118,9 @@ def test_files_survive(noise, tmp_path):
         assert again.links_of(str(name)) == network.links_of(name)
         assert again.noise_of(str(name)) == network.noise_of(name)
     with pytest.raises(AffineDPError, match="cannot be written"):
-        write_network(tmp_path / "n.toml", network)
+        network.write(tmp_path / "n.toml")
     with pytest.raises(AffineDPError, match="must end in .toml"):
-        write_network(tmp_path / "n.yaml", network)
+        network.write(tmp_path / "n.yaml")
 
 
 GOOD = """

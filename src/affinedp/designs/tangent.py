@@ -35,10 +35,9 @@ from affinedp.functions.published import (
 )
 from affinedp.intervals import checked_level
 from affinedp.laws.base import Law
-from affinedp.laws.curves import GaussianCurve
+from affinedp.laws.curves import GaussianCurve, ThreeAtoms
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Laplace
-from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.laws.reach import normal_reach
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
