@@ -41,11 +41,11 @@ ROW = np.array([1, 2, 3, 6])
 MOVE = np.array([1, 0, 0, 1])
 UP = np.ones((4, 1))
 # made inside of a promise, from the neighbours of a mechanism
-INSIDE = {"whole", "first state"}
+INSIDE = {"whole", "first state", "sent outputs", "with fresh"}
 
 
-def margins(*, delta, **options):
-    mechanism = adp.design_margins(SIZES, "<=1", epsilon=0.1, delta=delta, **options)
+def margins(*, delta, asked="<=1", **options):
+    mechanism = adp.design_margins(SIZES, asked, epsilon=0.1, delta=delta, **options)
     return mechanism, {(0, 1): np.arange(6).reshape(SIZES)}
 
 
@@ -115,6 +115,14 @@ KINDS = {
     "tree of laplace": lambda: (adp.design_tree(PARENTS, epsilon=1, law="laplace"), TREE),
     "margins": lambda: margins(delta=1e-3, law="gaussian"),
     "counted margins": lambda: margins(delta=0.0),
+    "prefixes": lambda: margins(delta=1e-3, asked="<=2", workloads={1: "prefix"}, law="gaussian"),
+    "two workloads": lambda: margins(
+        delta=1e-3,
+        asked="<=2",
+        workloads={0: "ranges", 1: [[1, 0, -1], [0.5, 1, 0]]},
+        law="gaussian",
+    ),
+    "counted prefixes": lambda: margins(delta=0.0, asked="<=2", workloads={1: "prefix"}),
     "several rates": lambda: (
         adp.design_margins((10, 10), "<=1", epsilon=1),
         {(0, 1): np.arange(100).reshape(10, 10)},

@@ -14,8 +14,7 @@ from affinedp.designs import gaussian_sum, laplace_search, pure
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.knorm_blocks import short_numbers
 from affinedp.designs.least_trace import least_trace
-from affinedp.laws.hull import symmetric_hull
-from affinedp.laws.polytope import Polytope
+from affinedp.laws.polytope import Polytope, symmetric_hull
 
 LIMIT = largest_sensitivity(1.0, 1e-6)
 

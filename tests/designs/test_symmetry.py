@@ -7,7 +7,7 @@ import scipy.sparse as sparse
 import affinedp as adp
 from affinedp.designs import gaussian
 from affinedp.designs.symmetry import symmetric_noise, symmetries_of
-from affinedp.privacy.least_proof import proven_value
+from affinedp.privacy.design import proven_value
 
 
 def table(rows, columns):

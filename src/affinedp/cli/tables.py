@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from affinedp.cli.commands import Answer
 from affinedp.cli.file_kinds import about, expect
-from affinedp.cli.output import promise_as_json
+from affinedp.cli.output import promise_as_json, say, say_table
 from affinedp.errors import AffineDPError
 
 if TYPE_CHECKING:
@@ -38,17 +38,16 @@ def preview(
     affinedp tables preview table.toml data.csv
     affinedp tables preview table.toml data.csv --level 0.9 --json
     """
-    from affinedp.tables.files import describes_margins, read_margin_release, read_table_release
+    from affinedp.tables.files import MarginFile, read_release
 
     expect(description, "table description")
     design: Any
-    if describes_margins(description):
-        design = read_margin_release(description).release.design()
+    read = read_release(description)
+    if isinstance(read, MarginFile):
+        design = read.release.design()
     elif data is None:
-        read = read_table_release(description)
         design = read.release.design(_columns_only(read, description))
     else:
-        read = read_table_release(description)
         expect(data, "data")
         table = labelled_table(data, read.index)
         with about(data):
@@ -56,7 +55,7 @@ def preview(
     found = design.levels(level)
     rows = [{"level": name, **row} for name, row in found.to_dict("index").items()]
     promise = promise_as_json(design.guarantee)
-    lines = [str(design.guarantee), "", *_accuracy(found, level), ""]
+    lines = []
     for label, text in design.report().totals:
         if label.startswith("against") or label in ("hint", "note"):
             lines.append(f"{label}: {text}")
@@ -65,21 +64,19 @@ def preview(
             f"columns that the description does not name are not counted: {_whole(description)}"
         )
     lines.append("nothing was spent")
-    return Answer({**promise, "confidence": level, "levels": rows}, "\n".join(lines))
 
+    def show() -> str:
+        say(design.guarantee)
+        percent = f"{level * 100:g} %"
+        heads = ["level", "numbers", "noise", f"± ({percent}, one)", f"± ({percent}, all at once)"]
+        table = (
+            [str(row["level"]), f"{int(row['numbers']):,}", *(f"{row[key]:.4g}" for key in SHOWN)]
+            for row in rows
+        )
+        say_table(heads, table, right=heads[1:])
+        return "\n".join(lines)
 
-def _accuracy(found: Any, level: float) -> Iterator[str]:
-    """A table of levels, in lines that stand below each other."""
-    percent = f"{level * 100:g} %"
-    heads = ["level", "numbers", "noise", f"± ({percent}, one)", f"± ({percent}, all at once)"]
-    lines = [
-        [str(name), f"{int(row['numbers']):,}", *(f"{row[key]:.4g}" for key in SHOWN)]
-        for name, row in found.iterrows()
-    ]
-    widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
-    for line in [heads, *lines]:
-        cells = [line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:]))]
-        yield "  ".join(cells).rstrip()
+    return Answer({**promise, "confidence": level, "levels": rows}, show)
 
 
 def _whole(description: Path) -> str:
@@ -140,7 +137,6 @@ def guess(
 
     from affinedp.files.writing import write_text
     from affinedp.tables.crosstab import from_crosstab
-    from affinedp.tables.files import table_toml
 
     expect(data, "data")
     table = labelled_table(data, (index,))
@@ -161,7 +157,7 @@ def guess(
         say=lambda text: None,
         releases=releases,
     )
-    text = table_toml(release, [index]).rstrip()
+    text = release.toml([index]).rstrip()
     lines = [
         "# guessed from the labels: check every line before anything is released",
         "# labels are published as they are: with other people in the data they must be the same",

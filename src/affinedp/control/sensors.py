@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.domains.dynamics import Dynamics, dynamics_of
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number, real_array
+from affinedp.exact.numbers import is_number, real_array, whole_number
 
 MOST_BITS = 40
 
@@ -55,8 +55,7 @@ class Dither:
     nonlinearity: float = 0.0
 
     def __post_init__(self) -> None:
-        if type(self.bits) is not int or not 1 <= self.bits <= MOST_BITS:
-            raise AffineDPError(f"bits must be a whole number from 1 to {MOST_BITS}: {self.bits!r}")
+        whole_number(self.bits, "bits", most=MOST_BITS)
         for name, value in (("step", self.step), ("nonlinearity", self.nonlinearity)):
             number = real_array(value, name)
             if number.shape or number < 0 or (name == "step" and number == 0):
@@ -167,9 +166,9 @@ class Reach:
             )
         middle, spread = _box(self.start, "start", dynamics.states)
         given, width = _box(self.inputs, "inputs", matrix.shape[1])
-        constant = dynamics.A.ndim == 2 and dynamics.C.ndim == 2
-        found = _constant if constant else _varying
-        low, high = found(dynamics, matrix, (middle, spread), (given, width))
+        if dynamics.time_varying:
+            raise AffineDPError("limits are worked out for matrices that do not change over time")
+        low, high = _hulls(dynamics, matrix, (middle, spread), (given, width))
         if self.D is not None:
             direct = real_array(self.D, "D", 2)
             if direct.shape != (dynamics.outputs, matrix.shape[1]):
@@ -214,7 +213,7 @@ def _box(limits: tuple[ArrayLike, ArrayLike], name: str, size: int) -> _Box:
     return (low + high) / 2, (high - low) / 2
 
 
-def _constant(
+def _hulls(
     dynamics: Dynamics, B: FloatArray, start: _Box, inputs: _Box
 ) -> tuple[FloatArray, FloatArray]:
     """Exact interval hulls: |C A^t| around the start, Σ |C A^k B| around the inputs."""
@@ -231,24 +230,6 @@ def _constant(
         rows = rows @ dynamics.A
         if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(middle))):
             raise AffineDPError("the plant grows beyond double precision: no limits keep it in")
-    return low, high
-
-
-def _varying(
-    dynamics: Dynamics, B: FloatArray, start: _Box, inputs: _Box
-) -> tuple[FloatArray, FloatArray]:
-    """Boxes that contain the state step by step: wider than need be, never narrower."""
-    middle, spread = start[0].copy(), start[1].copy()
-    low = np.full(dynamics.outputs, np.inf)
-    high = -low
-    for t in range(dynamics.horizon):
-        C = dynamics.output_matrix(t)
-        centre, radius = C @ middle, np.abs(C) @ spread
-        low, high = np.minimum(low, centre - radius), np.maximum(high, centre + radius)
-        if t + 1 < dynamics.horizon:
-            A = dynamics.state_matrix(t)
-            middle = A @ middle + B @ inputs[0]
-            spread = np.abs(A) @ spread + np.abs(B) @ inputs[1]
     return low, high
 
 

@@ -23,14 +23,13 @@ from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.functions.known import FINE, KnownFunction, OfFunction
-from affinedp.laws.one_sum import continuous_error
+from affinedp.laws.bodies import continuous_error
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency, adjacency_of
 from affinedp.neighbours.whole import moves_are_whole
-from affinedp.privacy.design import Alternative, Objective
+from affinedp.privacy.design import Alternative, LeastProof, Objective
 from affinedp.privacy.least_error import least_variance
-from affinedp.privacy.least_proof import LeastProof
 from affinedp.privacy.verification import resolve_query
 from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
 

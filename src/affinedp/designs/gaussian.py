@@ -32,7 +32,7 @@ from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
-from affinedp.privacy.least_proof import LeastProof
+from affinedp.privacy.design import LeastProof
 from affinedp.privacy.verification import resolve_query
 from affinedp.progress import Progress
 

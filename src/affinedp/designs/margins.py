@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, within_range
 from affinedp.designs.least_margins import Goal, least_blocks
+from affinedp.designs.margins_workloads import least_workloads
 from affinedp.designs.problem import check_grid, checked_releases, gaussian_share, pure_share
 from affinedp.designs.whole_margins import least_whole, measurable, scaled_rates
 from affinedp.domains.crossed import (
@@ -38,6 +39,7 @@ from affinedp.strategies.margin_blocks import (
     exact_square,
     variance_shares,
 )
+from affinedp.strategies.margin_workloads import Workload, answer_variances
 from affinedp.strategies.margins import CountedMargins, Margins, OfMargins, chosen_margins, spreads
 
 # Below this, rounding q down would add more noise than anybody states.
@@ -61,6 +63,7 @@ def design_margins(
     at_most: int | None = None,
     goal: Goal = "sum",
     weights: ArrayLike | None = None,
+    workloads: Mapping[int, Any] | None = None,
     law: Literal["auto", "gaussian", "laplace"] = "auto",
     releases: int = 1,
 ) -> Mechanism:
@@ -92,6 +95,11 @@ def design_margins(
         Least sum of squared errors over all cells, or least largest variance of a cell.
     weights : array, optional
         One per margin: what squared error costs there; 1 by default.
+    workloads : mapping, optional
+        From attributes to what margins ask about their values: ``"prefix"`` for the number of
+        people up to every value, ``"ranges"`` for those between any two, or a matrix of one's own
+        with a column per value.  The values themselves by default.  For one person who joins or
+        leaves.
     law : {"auto", "gaussian", "laplace"}
         Law of the noise; the better one by default.
     releases : int
@@ -101,7 +109,9 @@ def design_margins(
     Returns
     -------
     Mechanism
-        Its releases are mappings from tuples of attributes to tables.
+        Its releases are mappings from tuples of attributes to tables.  Its gap is over all
+        Gaussian mechanisms: 0 but for rounding with at most one workload, and what is certain
+        with several.
 
     Examples
     --------
@@ -112,6 +122,14 @@ def design_margins(
     >>> out = m.release(counts_of_records([[0, 1, 3], [2, 0, 1]], [3, 2, 4]))
     >>> bool(abs(out[0, 1].sum(axis=1) - out[(0,)]).max() < 1e-9)
     True
+
+    How many people there are up to every one of 20 ages, and by sex:
+
+    >>> promise = {"epsilon": 1.0, "delta": 1e-6, "law": "gaussian"}
+    >>> m = design_margins([20, 2], workloads={0: "prefix"}, **promise)
+    >>> out = m.release(counts_of_records([[3, 1], [17, 0]], [20, 2]))
+    >>> bool(abs(out[0, 1].sum(axis=1) - out[(0,)]).max() < 1e-6), m.gap < 1e-5
+    (True, True)
     """
     shape = checked_sizes(sizes)
     check_attributes(len(shape), adjacency)
@@ -126,10 +144,12 @@ def design_margins(
         raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
     wanted = margin_sets(len(shape), margins)
     blocks = blocks_of(wanted.tolist(), domain.public)
-    shares = variance_shares(shape, wanted, blocks)
-    cells = np.array([float(cells_of(shape, A)) for A in wanted.tolist()])
+    asked = _checked_workloads(shape, workloads, adjacency)
+    shares = variance_shares(shape, wanted, blocks, _of_workloads(shape, asked))
+    rows = [one.rows if one else n for one, n in zip(asked or [None] * len(shape), shape)]
+    cells = np.array([float(cells_of(rows, A)) for A in wanted.tolist()])
     cost = _margin_costs(wanted, weights, cells, goal)
-    ask = _Question(people, wanted, blocks, shares, cost, goal)
+    ask = _Question(people, wanted, blocks, shares, cells, cost, goal, asked)
     found: list[tuple[str, Mechanism]] = []
     if law != "laplace" and delta > 0:
         drawn = sum(math.prod(n - 1 for n in domain.shape(B)) for B in blocks.tolist())
@@ -155,8 +175,10 @@ class _Question:
     wanted: Sets
     blocks: Sets
     shares: Any
+    cells: FloatArray
     cost: FloatArray
     goal: Goal
+    workloads: tuple[Workload | None, ...] = ()
 
     @property
     def domain(self) -> Crossed:
@@ -176,8 +198,12 @@ class _Question:
 
     def value(self, mechanism: Mechanism) -> float:
         """What is to be least, of a mechanism."""
-        assert isinstance(mechanism.strategy, OfMargins)
-        return self.total(mechanism.strategy.cell_variances(mechanism.noise))
+        strategy, law = mechanism.strategy, mechanism.noise
+        assert isinstance(strategy, OfMargins)
+        if self.goal == "largest" and self.workloads:
+            every = [strategy.node_variances(law, chosen).max() for chosen in strategy.margins]
+            return self.total(np.array(every))
+        return self.total(strategy.cell_variances(law))
 
     def made(self, strategy: OfMargins, law: Law, note: str, gap: float | None) -> Mechanism:
         """A mechanism for these people."""
@@ -187,22 +213,32 @@ class _Question:
 def _gaussian(ask: _Question, limit: float) -> Mechanism:
     """The least Gaussian noise of this sensitivity."""
     noisy, sizes, move = ask.noisy, ask.domain.sizes, _move(ask.people)
-    plan = least_blocks(sizes, ask.blocks, ask.shares[noisy], ask.cost[noisy], move, ask.goal)
-    t = np.maximum(plan.t, plan.t.max() * 1e-12)  # a block that costs nothing needs noise too
+    bases: dict[str, Any] = {"workloads": ask.workloads}
+    if ask.workloads:
+        each = ask.cost / ask.cells if ask.goal == "sum" else ask.cost
+        own = least_workloads(sizes, ask.workloads, ask.wanted, ask.blocks, each, ask.goal)
+        t, bound = own.t, own.bound
+        bases |= {"bases": own.bases, "uses": own.uses}
+    else:
+        plan = least_blocks(sizes, ask.blocks, ask.shares[noisy], ask.cost[noisy], move, ask.goal)
+        t, bound = plan.t, plan.bound
+    t = np.maximum(t, t.max() * 1e-12)  # a block that costs nothing needs noise too
+    first = Margins(ask.domain, chosen_margins(ask.wanted.tolist()), t, **bases)
 
     def square(one: FloatArray) -> Fraction:
-        return exact_square(sizes, ask.blocks, one, move)
+        return replace(first, t=one).squares(move)[1]
 
     t = scaled_to(t, square, Fraction(limit) / ask.people.size)
-    strategy = Margins(ask.domain, chosen_margins(ask.wanted.tolist()), t)
+    strategy = replace(first, t=t)
     for B, q in strategy.scales():
         if q.flat[-1] < LEAST_Q:  # the longest contrast has the smallest q
             raise AffineDPError(
                 f"the noise of the attributes {members(B)} is too large for its grid: epsilon is "
                 "too small, or a weight"
             )
-    gap = max(plan.value / plan.bound - 1, 0.0) + WIDENED
-    return ask.made(strategy, Gaussian(), "white noise on residuals of margins", gap)
+    made = ask.made(strategy, Gaussian(), "white noise on residuals of margins", None)
+    value = ask.value(made) * (limit / ask.people.size) ** 2
+    return made.with_design(gap=max(value / bound - 1, 0.0) + WIDENED)
 
 
 def _move(people: People) -> MarginNeighbours:
@@ -253,11 +289,37 @@ def _whole_noise(
         chosen_margins(ask.wanted.tolist()),
         chosen_margins(measured[order].tolist()),
         np.array([1 / geometric_variance(rate) for rate in rates]),
+        workloads=ask.workloads,
     )
     alone = measured.tolist() == [(1 << len(ask.domain.sizes)) - 1]
     law = Geometric(rates[0]) if len(rates) == 1 else Geometrics(rates, strategy.cells)
     words = "the cells, which are added up" if alone else f"{len(measured)} margins"
     return ask.made(strategy, law, f"whole Laplace noise on {words}", None)
+
+
+def _checked_workloads(
+    sizes: tuple[int, ...], given: Mapping[int, Any] | None, adjacency: str
+) -> tuple[Workload | None, ...]:
+    """What margins ask about the values of every attribute; nothing if it is the values."""
+    if not given:
+        return ()
+    if adjacency != "person":
+        raise AffineDPError(
+            f"workloads go with adjacency='person', not {adjacency!r} (who has other values "
+            "leaves and joins: household=2 covers both)"
+        )
+    unknown = [j for j in given if j not in range(len(sizes))]
+    if unknown:
+        raise AffineDPError(f"workloads names the attribute {unknown[0]!r}, which there is not")
+    return tuple(Workload.of(given[j], n) if j in given else None for j, n in enumerate(sizes))
+
+
+def _of_workloads(sizes: tuple[int, ...], asked: tuple[Workload | None, ...]) -> Any:
+    """What attributes add to variances on average, where only values are measured."""
+    if not asked:
+        return None
+    found = [answer_variances(one, None, n) for one, n in zip(asked, sizes)]
+    return lambda B, j: tuple(float(part.mean()) for part in found[j])
 
 
 def _margin_costs(
@@ -273,15 +335,27 @@ def _margin_costs(
 def _standard_practice(ask: _Question, limit: float) -> list[Alternative]:
     """Standard practice with Gaussian noise under the same promise."""
     noisy, sizes = ask.noisy, ask.domain.sizes
+    if ask.goal == "largest" and ask.workloads:
+        return []  # shares are means over what is asked
     t = np.ones(int(noisy.sum())) @ spreads(sizes, ask.wanted[noisy], ask.blocks)
     unit = (ask.people.size / limit) ** 2
     square = float(exact_square(sizes, ask.blocks, t, _move(ask.people))) * unit
-    found = [
-        ("equal noise on all margins, projected", (ask.shares @ (1 / t)) * square),
-        ("independent", np.where(noisy, square, 0.0)),
-    ]
+    found = [("equal noise on all margins, projected", (ask.shares @ (1 / t)) * square)]
+    if not ask.workloads:
+        found.append(("independent", np.where(noisy, square, 0.0)))
     if ask.people.move == "person":
         everything = math.prod(map(float, sizes))
-        add_up = [unit * everything / cells_of(sizes, A) for A in ask.wanted.tolist()]
+        squares = (
+            [1.0] * len(sizes)
+            if not ask.workloads
+            else [
+                1.0 if one is None else float(np.trace(one.gram)) / one.rows
+                for one in ask.workloads
+            ]
+        )
+        add_up = [
+            unit * everything / cells_of(sizes, A) * math.prod(squares[j] for j in members(A))
+            for A in ask.wanted.tolist()
+        ]
         found.insert(0, (ADD_UP, np.array(add_up)))
     return [Alternative(Gaussian.words, ask.total(one), reason=name) for name, one in found]

@@ -18,7 +18,7 @@ from affinedp.designs.bounds import COORDINATES
 from affinedp.designs.least_trace import least_trace
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.privacy.least_proof import LeastProof
+from affinedp.privacy.design import LeastProof
 from affinedp.strategies.one_sum import is_identity
 
 # Entries up to which symmetries are looked for, and refinements that this may take.

@@ -6,4 +6,3 @@ from .known import mean_absolute_difference as mean_absolute_difference
 from .known import order_statistic as order_statistic
 from .known import peak as peak
 from .known import range as range
-from .published import FunctionInterval as FunctionInterval

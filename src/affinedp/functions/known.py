@@ -7,6 +7,7 @@ in rational arithmetic and rounded to a grid that the noise pays for.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, AffineDPWarning
 from affinedp.exact.numbers import meaning, real_array
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
@@ -25,7 +26,7 @@ from affinedp.strategies.base import Drawer, Largest, Prepared, Promised, Strate
 from affinedp.strategies.matrices import Matrices
 
 # A value is rounded to this share of the reach, and cut so far out that doubles hold it exactly.
-FINE = Fraction(1, 2**20)
+FINE = Fraction(1, 2**12)
 MOST_STEPS = 2**52
 # What a record of an entry may be off by, relatively.
 ROUNDING = Fraction(1, 2**53)
@@ -174,7 +175,12 @@ class OnTrust(KnownFunction):
 
     def value(self, x: Sequence[Fraction]) -> Fraction:
         """Return it as the function computes it."""
-        found = float(self.f(np.array([float(v) for v in x])))
+        try:
+            found = float(self.f(np.array([float(v) for v in x])))
+        except Exception:  # what it says may quote the data
+            raise AffineDPError(
+                "the function fails at this data, or returns no number: nothing was released"
+            ) from None
         if not np.isfinite(found):
             raise AffineDPError("the function is not finite at this data: nothing was released")
         return Fraction(found)
@@ -298,6 +304,8 @@ def clipped_sum(
     """
     low = None if lower is None else _number(lower, "lower")
     high = None if upper is None else _number(upper, "upper")
+    if low is not None and high is not None and low > high:
+        raise AffineDPError(f"lower must be at most upper, not {lower} and {upper}")
     return ClippedSum(low, high, 0.0, _chosen(entries))
 
 
@@ -502,5 +510,14 @@ class FunctionPlan(Prepared):
         return self.plan.draw(count, drawer)
 
     def reconstruct(self, noisy: Any, shared: FloatArray) -> Any:
-        """Return the number with noise."""
-        return self.plan.reconstruct(noisy, shared)
+        """Return the number with noise; where it is near the cut, say so: it is public."""
+        found = self.plan.reconstruct(noisy, shared)
+        cut = float(self.most * self.step)
+        if (np.abs(found) > cut / 2).any():
+            warnings.warn(
+                f"what was published is near ±{cut:.3g}, where values are cut: they are too large "
+                "for the reach of the function. Take off a public constant first",
+                AffineDPWarning,
+                stacklevel=2,
+            )
+        return found

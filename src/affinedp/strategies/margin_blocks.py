@@ -9,13 +9,14 @@ between two cells depends on the set T of attributes in which they differ:
 
 Coordinates of residuals are integer Helmert contrasts: along an attribute with n values,
 h_k = (1, …, 1, −k, 0, …) for k = 1 … n − 1 are orthogonal, with |h_k|² = k (k + 1), and orthogonal
-to the constants.
+to the constants.  Attributes of which prefixes, ranges or other sums are asked for have bases of
+their own (``margin_workloads.py``).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Literal
@@ -25,13 +26,23 @@ from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.compiling import compiled
-from affinedp.domains.crossed import Sets, members, subsets
+from affinedp.domains.crossed import MOST_PEOPLE, Sets, members, subsets
 from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
+from affinedp.strategies.margin_workloads import Basis, Workload, along
+
+# One for every axis; None for Helmert contrasts.
+Bases = Sequence[Basis | None]
 
 
-def contrasts(margin: NDArray[Any], first: int = 0, absolute: bool = False) -> NDArray[Any]:
-    """Return the coordinates of the residual of a margin: integers, one axis value fewer each.
+def contrasts(
+    margin: NDArray[Any],
+    first: int = 0,
+    absolute: bool = False,
+    bases: Bases | None = None,
+    most: int = MOST_PEOPLE,
+) -> NDArray[Any]:
+    """Return the coordinates of the residual of a margin of so many people: integers.
 
     Examples
     --------
@@ -41,13 +52,20 @@ def contrasts(margin: NDArray[Any], first: int = 0, absolute: bool = False) -> N
     found = margin
     for axis in range(first, found.ndim):
         turned = np.moveaxis(found, axis, 0)
-        k = np.arange(1, len(turned)).reshape((-1, *[1] * (found.ndim - 1)))
-        last = -k * turned[1:] if not absolute else k * turned[1:]
-        found = np.moveaxis(np.cumsum(turned, 0)[:-1] + last, 0, axis)
+        basis = None if bases is None else bases[axis - first]
+        if basis is None:
+            k = np.arange(1, len(turned)).reshape((-1, *[1] * (found.ndim - 1)))
+            last = -k * turned[1:] if not absolute else k * turned[1:]
+            turned = np.cumsum(turned, 0)[:-1] + last
+            most *= 1 + len(k)
+        else:
+            turned = basis.contrasts(turned, absolute, most)
+            most <<= 31
+        found = np.moveaxis(turned, 0, axis)
     return found
 
 
-def residual(coordinates: FloatArray, first: int = 0) -> FloatArray:
+def residual(coordinates: FloatArray, first: int = 0, bases: Bases | None = None) -> FloatArray:
     """Return the residual that has these coordinates.
 
     Examples
@@ -57,6 +75,10 @@ def residual(coordinates: FloatArray, first: int = 0) -> FloatArray:
     """
     found = np.asarray(coordinates, dtype=float)
     for axis in range(first, found.ndim):
+        basis = None if bases is None else bases[axis - first]
+        if basis is not None:
+            found = along(basis.back, found, axis)
+            continue
         turned = np.moveaxis(found, axis, 0)
         k = np.arange(1.0, len(turned) + 1).reshape((-1, *[1] * (found.ndim - 1)))
         share = turned / (k * (k + 1))
@@ -67,12 +89,27 @@ def residual(coordinates: FloatArray, first: int = 0) -> FloatArray:
     return found
 
 
-def squared_lengths(shape: tuple[int, ...]) -> FloatArray:
-    """Return |h|² of every coordinate: Π k (k + 1)."""
+def adjoint(table: FloatArray, bases: Bases) -> FloatArray:
+    """Return what a sum over a residual takes of its coordinates: the transpose of residual."""
+    found = table
+    for axis, basis in enumerate(bases):
+        if basis is not None:
+            found = along(basis.back.T, found, axis)
+        else:
+            own = np.moveaxis(contrasts(np.moveaxis(found, axis, -1), found.ndim - 1), -1, axis)
+            lengths = squared_lengths((own.shape[axis],))
+            found = own / lengths.reshape([-1 if i == axis else 1 for i in range(own.ndim)])
+    return found
+
+
+def squared_lengths(shape: tuple[int, ...], bases: Bases | None = None) -> FloatArray:
+    """Return |h|² of every coordinate: Π k (k + 1), or the squared unit of a basis."""
     found = np.ones(shape)
     for axis, n in enumerate(shape):
+        basis = None if bases is None else bases[axis]
         k = np.arange(1.0, n + 1)
-        found = found * (k * (k + 1)).reshape((-1, *[1] * (len(shape) - axis - 1)))
+        lengths = k * (k + 1) if basis is None else np.full(n, 4.0**basis.bits)
+        found = found * lengths.reshape((-1, *[1] * (len(shape) - axis - 1)))
     return found
 
 
@@ -105,10 +142,23 @@ def check_attributes(d: int, move: str) -> None:
         raise AffineDPError("people who swap values need at least two attributes")
 
 
-def variance_shares(sizes: Sequence[int], margins: Sets, blocks: Sets) -> Any:
-    """Return the sparse matrix S: a cell of margin A has the variance Σ_B S[A, B] / t_B."""
+def variance_shares(
+    sizes: Sequence[int],
+    margins: Sets,
+    blocks: Sets,
+    of: Callable[[int, int], tuple[float, float]] | None = None,
+) -> Any:
+    """Return the sparse matrix S: a cell of margin A has the variance Σ_B S[A, B] / t_B.
+
+    ``of`` says what an attribute j in B, and one outside of it, adds on average over what is asked.
+    """
     import scipy.sparse as sparse
 
+    def cells(B: int, j: int) -> tuple[float, float]:
+        # residuals have Π (n − 1) dimensions, and are spread over the cells of A
+        return (sizes[j] - 1) / sizes[j], 1 / sizes[j] ** 2
+
+    factor = of or cells
     place = {B: i for i, B in enumerate(blocks.tolist())}
     rows, columns, values = [], [], []
     for i, A in enumerate(margins.tolist()):
@@ -116,9 +166,7 @@ def variance_shares(sizes: Sequence[int], margins: Sets, blocks: Sets) -> Any:
             if B in place:
                 share = 1.0
                 for j in members(A):
-                    n = sizes[j]
-                    # residuals have Π (n − 1) dimensions, and are spread over the cells of A
-                    share *= (n - 1) / n if B >> j & 1 else 1 / n**2
+                    share *= factor(B, j)[0 if B >> j & 1 else 1]
                 rows.append(i)
                 columns.append(place[B])
                 values.append(share)
@@ -267,12 +315,19 @@ class MarginTables(Mapping[tuple[int, ...], FloatArray]):
         From a set of attributes, as bits, to its residual; exact where it is public.
     whole : bool
         Whether every estimate is a whole number, but for rounding of doubles.
+    workloads : tuple
+        What is asked about the values of every attribute; None for the values themselves.
+    centre : callable or None
+        From a set of attributes and another attribute to how its residual is spread over the
+        values of that one; evenly by default.
     """
 
     sizes: tuple[int, ...]
     margins: tuple[tuple[int, ...], ...] = field(repr=False)
     parts: Mapping[int, FloatArray] = field(repr=False)
     whole: bool = False
+    workloads: tuple[Workload | None, ...] = field(default=(), repr=False)
+    centre: Callable[[int, int], FloatArray] | None = field(default=None, repr=False)
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         return iter(self.margins)
@@ -298,9 +353,20 @@ class MarginTables(Mapping[tuple[int, ...], FloatArray]):
         out = np.zeros([*lead, *(self.sizes[j] for j in chosen)])
         for B in subsets(A):
             shape = [self.sizes[j] if B >> j & 1 else 1 for j in chosen]
-            spread = math.prod(self.sizes[j] for j in members(A & ~B))
-            out += np.reshape(part(B), [*lead, *shape]) / spread
-        return np.rint(out) if self.whole else out
+            found = np.reshape(part(B), [*lead, *shape])
+            if self.centre is None:
+                found = found / math.prod(self.sizes[j] for j in members(A & ~B))
+            else:
+                for axis, j in enumerate(chosen, len(lead)):
+                    if not B >> j & 1:
+                        sides = [1] * axis + [-1] + [1] * (out.ndim - axis - 1)
+                        found = found * self.centre(B, j).reshape(sides)
+            out += found
+        out = np.rint(out) if self.whole else out
+        for axis, j in enumerate(chosen if self.workloads else ()):
+            asked = self.workloads[j]
+            out = out if asked is None else along(asked.matrix, out, axis)
+        return out
 
 
 @dataclass(frozen=True, eq=False)

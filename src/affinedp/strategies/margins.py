@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,12 +28,11 @@ from affinedp.domains.crossed import (
     subsets,
 )
 from affinedp.errors import AffineDPError
-from affinedp.exact.scaled import Integers, Scaled, SideBySide
+from affinedp.exact.dyadic import Integers, Scaled, SideBySide
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
-from affinedp.laws.reach import Reach
-from affinedp.laws.reach_sums import Steps, sum_reach, whole_reach
+from affinedp.laws.reach import Reach, Steps, laplace_spread, sum_reach, whole_reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen
@@ -40,6 +40,7 @@ from affinedp.strategies.base import (
     GRID_BITS,
     SHARE,
     CountsPlan,
+    Drawer,
     Largest,
     Prepared,
     Promised,
@@ -48,7 +49,9 @@ from affinedp.strategies.base import (
     released_numbers,
 )
 from affinedp.strategies.margin_blocks import (
+    UNIT_BITS,
     MarginTables,
+    adjoint,
     centred,
     checked_margin,
     contrasts,
@@ -58,6 +61,7 @@ from affinedp.strategies.margin_blocks import (
     squared_lengths,
     variance_shares,
 )
+from affinedp.strategies.margin_workloads import Basis, Workload, along, answer_variances
 
 # Scales are made smaller by this before they are rounded down: it pays for doubles on the way.
 SPARE = 2.0**-46
@@ -99,9 +103,14 @@ class MarginOutputs(Strategy):
         return blocks_of(self.sets.tolist(), 0)
 
     @property
+    def asked(self) -> tuple[int, ...]:
+        """How many numbers are asked for along every attribute: its values."""
+        return self.sizes
+
+    @property
     def outputs(self) -> int:
         """How many numbers are published."""
-        each = sum(cells_of(self.sizes, A) for A in self.sets.tolist())
+        each = sum(cells_of(self.asked, A) for A in self.sets.tolist())
         return math.prod(self.lead) * each
 
     @property
@@ -113,7 +122,7 @@ class MarginOutputs(Strategy):
 
     def shape(self, chosen: tuple[int, ...]) -> tuple[int, ...]:
         """Return the sides of the table of a margin at one place."""
-        return tuple(self.sizes[j] for j in chosen)
+        return tuple(self.asked[j] for j in chosen)
 
     def flat(self, y: Any) -> FloatArray:
         """Return all margins of a release in one row."""
@@ -165,7 +174,10 @@ class MarginOutputs(Strategy):
 
     @abstractmethod
     def node_variances(self, law: Law, chosen: tuple[int, ...]) -> FloatArray:
-        """Return the variance of a cell of one margin at every place, in the given order."""
+        """Return the variance of a cell of one margin at every place, in the given order.
+
+        One number per place, or one row where cells differ.
+        """
 
     def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
         """Return how far a cell of one margin is from the truth at every place."""
@@ -190,9 +202,13 @@ class MarginOutputs(Strategy):
         return self.outputs
 
     def _for_cells(self, of: Callable[[tuple[int, ...]], FloatArray]) -> FloatArray:
-        """What all cells of a margin at a place have in common, for every output."""
+        """What all cells of a margin at a place have in common, or every one has, as outputs."""
         self._check_outputs()
-        parts = [np.repeat(of(chosen), math.prod(self.shape(chosen))) for chosen in self.margins]
+        parts = []
+        for chosen in self.margins:
+            found = np.asarray(of(chosen)).reshape(math.prod(self.lead), -1)
+            shape = len(found), math.prod(self.shape(chosen))
+            parts.append(np.broadcast_to(found, shape).ravel())
         return np.concatenate(parts)
 
     def _every(self, combinations: Matrix | None) -> FloatArray:
@@ -216,6 +232,51 @@ class OfMargins(MarginOutputs):
     """Margins of one table; residuals of few attributes may be public."""
 
     domain: Crossed
+    # what is asked about the values of every attribute; None for the values themselves
+    workloads: tuple[Workload | None, ...] = field(default=(), kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        sizes = [n if one is None else one.size for one, n in zip(self.workloads, self.sizes)]
+        if self.workloads and (tuple(sizes), len(self.workloads)) != (self.sizes, len(sizes)):
+            raise AffineDPError("workloads must fit the sizes of their attributes, one for each")
+
+    @cached_property
+    def asked(self) -> tuple[int, ...]:
+        """How many numbers are asked for along every attribute."""
+        if not self.workloads:
+            return self.sizes
+        return tuple(one.rows if one else n for one, n in zip(self.workloads, self.sizes))
+
+    def basis(self, B: int, j: int) -> Basis | None:
+        """Return in which basis the values of an attribute are measured beside those of B."""
+        return None
+
+    def centre(self, B: int, j: int) -> FloatArray:
+        """Return how the residual of B is spread over the values of another attribute."""
+        basis = self.basis(B, j)
+        return np.full(self.sizes[j], 1 / self.sizes[j]) if basis is None else basis.centre
+
+    def answers(self, B: int, j: int) -> tuple[FloatArray, FloatArray]:
+        """Return what j adds to the variance of every number that is asked, in B and beside it."""
+        basis = self.basis(B, j)
+        key = j, id(basis)
+        if key not in self._answers:
+            self._answers[key] = answer_variances(self.workloads[j], basis, self.sizes[j])
+        return self._answers[key]
+
+    @cached_property
+    def _answers(self) -> dict[tuple[int, int], tuple[FloatArray, FloatArray]]:
+        return {}
+
+    def shares(self, margins: Sets) -> Any:
+        """Return what every block adds to the mean variance of what margins ask for."""
+
+        def mean(B: int, j: int) -> tuple[float, float]:
+            inside, outside = self.answers(B, j)
+            return float(inside.mean()), float(outside.mean())
+
+        return variance_shares(self.sizes, margins, self.blocks, mean if self.workloads else None)
 
     @cached_property
     def blocks(self) -> Sets:
@@ -243,22 +304,41 @@ class OfMargins(MarginOutputs):
         """Return one over the precision of every block."""
 
     def cell_variances(self, law: Law) -> FloatArray:
-        """Return the variance of a cell of every margin."""
-        shares = variance_shares(self.sizes, self.sets, self.blocks)
-        return np.asarray(shares @ self.block_variances(law))
+        """Return the variance of a cell of every margin; their mean, where cells differ."""
+        return np.asarray(self.shares(self.sets) @ self.block_variances(law))
 
     def variances(self, law: Law) -> FloatArray:
         """Return the variance of every cell of every margin."""
+        if self.workloads:
+            return super().variances(law)
         own = dict(zip(self.margins, self.cell_variances(law)))
         return self._for_cells(own.__getitem__)
+
+    def total_variance(self, law: Law) -> float:
+        """Return the sum of the variances of all outputs."""
+        cells = [cells_of(self.asked, A) for A in self.sets.tolist()]
+        return math.fsum(self.cell_variances(law) * np.array(cells, dtype=float))
 
     def node_variances(self, law: Law, chosen: tuple[int, ...]) -> FloatArray:
         """Return the variance of a cell of one margin, or of one that follows from others."""
         A = sum(1 << j for j in chosen)
         if not any(A & ~other == 0 for other in self.sets.tolist()):
             raise AffineDPError(f"the margin {chosen} is not released")
-        shares = variance_shares(self.sizes, np.array([A]), self.blocks)
-        return np.asarray(shares @ self.block_variances(law))
+        return self._variances(self.block_variances(law), chosen)
+
+    def _variances(self, blocks: FloatArray, chosen: tuple[int, ...]) -> FloatArray:
+        """The variance of a cell of one margin, or of each, from those of the blocks."""
+        A = sum(1 << j for j in chosen)
+        if not any(self.workloads[j] for j in chosen if self.workloads):
+            return np.asarray(self.shares(np.array([A])) @ blocks)
+        total = np.zeros([1] * len(chosen))
+        for B, variance in zip(self.blocks.tolist(), blocks.tolist()):
+            if B & ~A == 0:
+                found = np.array(variance)
+                for j in chosen:
+                    found = found[..., None] * self.answers(B, j)[0 if B >> j & 1 else 1]
+                total = total + found
+        return np.broadcast_to(total, self.shape(chosen)).reshape(1, -1)
 
     @property
     def _noisy(self) -> int:
@@ -268,11 +348,18 @@ class OfMargins(MarginOutputs):
     def _totals(self, combination: FloatArray) -> dict[int, FloatArray]:
         """What a combination of outputs takes of the residual of every block."""
         total = {B: np.zeros(self.domain.shape(B)) for B in self.blocks.tolist()}
-        for A, part in self._split(combination):
+        for A, given in self._split(combination):
+            part = given
+            for axis, j in enumerate(members(A) if self.workloads else ()):
+                workload = self.workloads[j]
+                part = part if workload is None else along(workload.matrix.T, part, axis)
             for B in subsets(A):
                 if B in total:
-                    out = tuple(i for i, j in enumerate(members(A)) if not B >> j & 1)
-                    total[B] = total[B] + part.mean(axis=out)
+                    found = part
+                    for axis, j in reversed(list(enumerate(members(A)))):
+                        if not B >> j & 1:
+                            found = np.tensordot(found, self.centre(B, j), (axis, 0))
+                    total[B] = total[B] + found
         return total
 
     @abstractmethod
@@ -286,7 +373,8 @@ class OfMargins(MarginOutputs):
     def tables(self, residuals: Mapping[int, FloatArray], whole: bool = False) -> MarginTables:
         """Return margins that are put together from residuals; missing public ones are 0."""
         still = {B: np.zeros(self.domain.shape(B)) for B in self.public_blocks}
-        return MarginTables(self.sizes, self.margins, {**still, **residuals}, whole)
+        parts, centre = {**still, **residuals}, self.centre if self.workloads else None
+        return MarginTables(self.sizes, self.margins, parts, whole, self.workloads, centre)
 
     # -------------------------------------------------------------- the promise and what is public
 
@@ -321,6 +409,10 @@ class Margins(OfMargins):
     kind = "margins"
     # the precision of every block that carries noise, in their order (``blocks``)
     t: Any = field(repr=False)
+    # bases of attributes with a workload
+    bases: tuple[Basis, ...] = field(default=(), kw_only=True, repr=False)
+    # which of them, by set of the other attributes (``beside``) and attribute; −1 for none
+    uses: Any = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -328,17 +420,69 @@ class Margins(OfMargins):
         if t.shape != self.blocks.shape or not (t > 0).all() or not np.isfinite(t).all():
             raise AffineDPError("every block needs a positive precision")
         object.__setattr__(self, "t", t)
+        if self.bases:
+            self._check_bases()
+
+    def _check_bases(self) -> None:
+        uses = np.asarray(frozen(np.asarray(self.uses, dtype=np.int64)))
+        if self.domain.public or uses.shape != (len(self.beside), len(self.sizes)):
+            raise AffineDPError("bases need one row for every set of attributes beside them")
+        if uses.max() >= len(self.bases) or ((uses >= 0) & ~np.array(self.turned)).any():
+            raise AffineDPError("bases are for attributes with a workload")
+        for j, workload in enumerate(self.workloads):
+            for basis in {self.bases[k] for k in uses[:, j].tolist() if k >= 0}:
+                assert workload is not None
+                if len(basis.rows) != self.sizes[j] or not basis.determines(workload):
+                    raise AffineDPError(
+                        f"contrasts of attribute {j} do not determine what is asked about it"
+                    )
+        object.__setattr__(self, "uses", uses)
+
+    @property
+    def turned(self) -> tuple[bool, ...]:
+        """Which attributes may have bases."""
+        return tuple(map(bool, self.workloads)) if self.bases else (False,) * len(self.sizes)
+
+    @cached_property
+    def beside(self) -> tuple[int, ...]:
+        """What blocks have of the other attributes, as bits."""
+        others = sum(1 << j for j, one in enumerate(self.turned) if not one)
+        return tuple(np.unique(self.blocks & others).tolist())
+
+    @cached_property
+    def _place(self) -> dict[int, int]:
+        return {S: i for i, S in enumerate(self.beside)}
+
+    def basis(self, B: int, j: int) -> Basis | None:
+        """Return in which basis the values of an attribute are measured beside those of B."""
+        if not self.bases or not self.turned[j]:
+            return None
+        others = sum(1 << i for i, one in enumerate(self.turned) if not one)
+        use = int(self.uses[self._place[B & others], j])
+        return self.bases[use] if use >= 0 else None
+
+    def along(self, B: int) -> tuple[Basis | None, ...]:
+        """Return the bases of the attributes of a block."""
+        return tuple(self.basis(B, j) for j in members(B))
+
+    def sides(self, B: int) -> tuple[int, ...]:
+        """Return how many contrasts a block has along each of its attributes."""
+        bases = zip(self.along(B), self.domain.shape(B))
+        return tuple(basis.sides if basis else n - 1 for basis, n in bases)
+
+    def finer(self, B: int) -> int:
+        """Return by how many bits contrasts are finer than counts."""
+        return sum(basis.bits for basis in self.along(B) if basis)
 
     @property
     def coordinates(self) -> int:
         """How many contrasts there are."""
-        return sum(math.prod(n - 1 for n in self.domain.shape(B)) for B in self.blocks.tolist())
+        return sum(math.prod(self.sides(B)) for B in self.blocks.tolist())
 
     def _inverses(self) -> Iterator[tuple[int, FloatArray]]:
         """One over the deviation of the noise on every contrast, block by block."""
         for B, t in zip(self.blocks.tolist(), self.t.tolist()):
-            lengths = squared_lengths(tuple(n - 1 for n in self.domain.shape(B)))
-            yield B, np.sqrt(t / lengths)
+            yield B, np.sqrt(t / squared_lengths(self.sides(B), self.along(B)))
 
     def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
         """Return scaled contrasts of differences of the cells of a small table."""
@@ -347,7 +491,7 @@ class Margins(OfMargins):
         for B, inverse in self._inverses():
             out = tuple(j for j in range(len(self.sizes)) if not B >> j & 1)
             margin = np.moveaxis(table.sum(axis=out), -1, 0)
-            found = contrasts(margin, first=1, absolute=absolute) * inverse
+            found = contrasts(margin, first=1, absolute=absolute, bases=self.along(B)) * inverse
             parts.append(found.reshape(len(margin), -1).T)
         return np.vstack(parts)
 
@@ -356,30 +500,57 @@ class Margins(OfMargins):
         self.check_public(adjacency)
         if type(adjacency) is not People or type(law) is not Gaussian:
             return largest_listed(self, adjacency, law)
-        if adjacency.move == "circuits":
+        if adjacency.move == "circuits" or (self.bases and adjacency.move != "person"):
             return largest_listed(self, adjacency, law)
         move = "replace" if adjacency.move == "person" and self.domain.public else adjacency.move
-        root = rounded_root(exact_square(self.sizes, self.blocks, self.t, move))
-        upper = root * adjacency.size
+        low, high = (rounded_root(one) * adjacency.size for one in self.squares(move))
+        method = "all sets of differing attributes, in integers"
+        if self.bases:
+            method = "all values of attributes with bases, in integers"
         return Largest(
-            upper, upper, True, "all sets of differing attributes, in integers",
+            low, high, float(high) <= float(low) * (1 + 1e-9), method,
             because=" for white noise on the residuals of margins; margins are computed from "
             "what is published",
         )  # fmt: skip
+
+    def squares(self, move: str) -> tuple[Fraction, Fraction]:
+        """Return bounds on the squared sensitivity to one person, exact but for several bases.
+
+        With bases, a person adds the diagonal of their Gram matrices at the values of the person.
+        All values of the first attribute are looked at; of others the least and the largest.
+        """
+        if not self.bases:
+            exact = exact_square(self.sizes, self.blocks, self.t, move)
+            return exact, exact
+        first = self.turned.index(True)
+        totals: list[Any] = [
+            np.zeros(self.sizes[first], object),
+            np.zeros(self.sizes[first], object),
+        ]
+        for B, value in zip(self.blocks.tolist(), self.t.tolist()):
+            weight, row = Fraction(value), np.full(self.sizes[first], 1, object)
+            ends = [Fraction(1), Fraction(1)]
+            for j, basis in zip(members(B), self.along(B)):
+                if basis is None:
+                    weight *= Fraction(self.sizes[j] - 1, self.sizes[j])
+                    continue
+                weight /= 1 << 2 * basis.bits
+                if j == first:
+                    row = np.array(basis.diagonal, dtype=object)
+                else:
+                    ends = [ends[0] * min(basis.diagonal), ends[1] * max(basis.diagonal)]
+            totals[0] = totals[0] + row * math.floor(weight * ends[0] * (1 << UNIT_BITS))
+            totals[1] = totals[1] + row * math.ceil(weight * ends[1] * (1 << UNIT_BITS))
+        low, high = (Fraction(int(max(one)), 1 << UNIT_BITS) for one in totals)
+        return low, high
 
     def loadings(self, combinations: Matrix | None = None) -> Matrix:
         """Return of which noise on contrasts combinations of cells are made."""
         rows = []
         for combination in self._every(combinations):
             total = self._totals(combination)
-            rows.append(
-                np.concatenate(
-                    [
-                        (contrasts(total[B]) / squared_lengths(inverse.shape) / inverse).ravel()
-                        for B, inverse in self._inverses()
-                    ]
-                )
-            )
+            parts = [adjoint(total[B], self.along(B)) / inverse for B, inverse in self._inverses()]
+            rows.append(np.concatenate([part.ravel() for part in parts]))
         return np.array(rows)
 
     def block_variances(self, law: Law) -> FloatArray:
@@ -390,7 +561,8 @@ class Margins(OfMargins):
         found, start = {}, 0
         for B, inverse in self._inverses():
             stop = start + inverse.size
-            found[B] = residual(noise[start:stop].reshape(inverse.shape) / inverse)
+            own = noise[start:stop].reshape(inverse.shape) / inverse
+            found[B] = residual(own, bases=self.along(B))
             start = stop
         return found
 
@@ -402,10 +574,11 @@ class Margins(OfMargins):
         """Yield q of every contrast, block by block: the noise on it has scale 2⁵⁶/q.
 
         ``q² |h|² ≤ 4⁵⁶ t`` holds exactly: the four roundings on the way are together less than
-        a part in 2⁵⁰, and q is made smaller by a part in 2⁴⁶ before it is rounded down.
+        a part in 2⁵⁰, and q is made smaller by a part in 2⁴⁶ before it is rounded down.  The grid
+        of contrasts that are finer than counts is finer by as many bits.
         """
         for B, inverse in self._inverses():
-            q = np.floor(np.ldexp(inverse * (1 - SPARE), GRID_BITS))
+            q = np.floor(np.ldexp(inverse * (1 - SPARE), GRID_BITS + self.finer(B)))
             if not q.max() < 2.0**62:
                 raise AffineDPError("the noise is too small for its grid: epsilon is too large")
             if q.min() < 1:
@@ -443,10 +616,21 @@ class MarginsPlan(CountsPlan):
         for B, q in self.scales.items():
             margin = counts(members(B))
             # a contrast is at most its largest coefficient times the number of people
-            if people * math.prod(self.strategy.domain.shape(B)) >= 1 << 62:
+            finer = any(self.strategy.along(B))
+            if people * math.prod(self.strategy.domain.shape(B)) >= 1 << 62 or finer:
                 margin = margin.astype(object)
-            parts.append(Scaled(contrasts(margin).reshape(-1, 1), q.reshape(-1, 1)))
+            found = contrasts(margin, bases=self.strategy.along(B), most=people)
+            parts.append(Scaled(found.reshape(-1, 1), q.reshape(-1, 1)))
         return SideBySide(tuple(parts))
+
+    def draw(self, count: int, drawer: Drawer) -> Any:
+        """Return noise in the steps of every block's grid."""
+        assert self.unit is not None
+        parts = []
+        for finer, blocks in itertools.groupby(self.scales, self.strategy.finer):
+            size = sum(self.scales[B].size for B in blocks)
+            parts.append(drawer.narrow(self.law, self.unit << finer, (size, count)))
+        return np.concatenate(parts)
 
     def shared(self, data: tuple[Counted]) -> FloatArray:
         """Return the residuals that are public."""
@@ -456,7 +640,8 @@ class MarginsPlan(CountsPlan):
         """Return all margins, put together on demand."""
         found, start = self.strategy.public_residuals(shared), 0
         for B, q in self.scales.items():
-            found[B] = residual(noisy[start : start + q.size, 0].reshape(q.shape))
+            own = noisy[start : start + q.size, 0].reshape(q.shape)
+            found[B] = residual(own, bases=self.strategy.along(B))
             start += q.size
         return self.strategy.tables(found)
 
@@ -519,7 +704,7 @@ class CountedMargins(OfMargins):
         Where the number of people is public, cells are moved to fit it, and are not whole.
         """
         full = tuple(range(len(self.sizes)))
-        return self.domain.public == 0 and self.measured == (full,)
+        return self.domain.public == 0 and self.measured == (full,) and not self.workloads
 
     # -------------------------------------------------------------- the promise
 
@@ -593,12 +778,20 @@ class CountedMargins(OfMargins):
 
     def block_variances(self, law: Law) -> FloatArray:
         """Return one over the precision of every block."""
-        each = np.array([geometric_variance(rate) for rate in self._known_rates(law)])
+        return self._made_of([geometric_variance(rate) for rate in self._known_rates(law)])
+
+    def _made_of(self, variances: list[float]) -> FloatArray:
+        """One over the precision of every block, from variances of the noise on every margin."""
+        each = np.array(variances)
         between = spreads(self.sizes, self.measured_sets, self.blocks)
         return np.asarray((self.weights**2 * each) @ between / self.t**2)
 
     def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
         """Return how far a cell of a margin is from the truth, from the law of sums."""
+        if any(self.workloads[j] for j in chosen if self.workloads):
+            # Laplace noise is this noise and some more
+            line = self._made_of([2 / rate**2 for rate in self._known_rates(law)])
+            return laplace_spread(outside) * np.sqrt(self._variances(line, chosen))
         return np.array([self._cell_reach(law, chosen, outside)])
 
     def _cell_reach(self, law: Law, chosen: tuple[int, ...], outside: float) -> float:

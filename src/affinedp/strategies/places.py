@@ -22,11 +22,11 @@ from affinedp.domains import tree_passes as passes
 from affinedp.domains.crossed import Placed, members, subsets
 from affinedp.domains.totals import Indices, Totals
 from affinedp.errors import AffineDPError
-from affinedp.exact.scaled import Integers, Scaled
+from affinedp.exact.dyadic import Integers, Scaled
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric
-from affinedp.laws.reach_sums import whole_reach
+from affinedp.laws.reach import whole_reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen
@@ -85,7 +85,7 @@ class OfPlaces(MarginOutputs):
 
     def tables(self, coordinates: Mapping[int, FloatArray], whole: bool = False) -> PlaceTables:
         """Return margins that are put together from contrasts at the nodes, breadth first."""
-        return PlaceTables(self.sizes, self.margins, coordinates, whole, self.tree)
+        return PlaceTables(self.sizes, self.margins, coordinates, whole, tree=self.tree)
 
     # -------------------------------------------------------------- data
 

@@ -22,6 +22,7 @@ from affinedp.privacy.guarantee import Guarantee
 from affinedp.show.page import FOLDED_OUTPUTS, Report
 from affinedp.show.report import grouped_report
 from affinedp.strategies.margin_blocks import MarginTables
+from affinedp.strategies.margin_workloads import Workload
 from affinedp.strategies.margins import OfMargins
 from affinedp.strategies.places import OfPlaces
 from affinedp.tables.counting import label_codes, people_of
@@ -37,6 +38,82 @@ PUBLISHED = ("count", "lower", "upper")
 MOST_CELLS = 2_000_000_000
 
 
+@dataclass(frozen=True, eq=False)
+class Asked:
+    """Labels of an attribute, and what is asked about them: see :func:`prefix`.
+
+    Attributes
+    ----------
+    labels : sequence
+        In their order.
+    workload : str, matrix or None
+        ``"prefix"``, ``"ranges"``, one row of numbers per sum, or None for the labels themselves.
+    """
+
+    labels: Sequence[Any]
+    workload: Any = None
+
+    @classmethod
+    def of(cls, given: Any) -> Asked:
+        """Return labels as people write them: a list, with a matrix, or by :func:`prefix`.
+
+        Parameters
+        ----------
+        given : Asked, sequence, or tuple of a sequence and a matrix
+            The labels.
+        """
+        if isinstance(given, Asked):
+            return given
+        if isinstance(given, tuple) and len(given) == 2 and np.ndim(given[1]) == 2:
+            return cls(*given)
+        return cls(given)
+
+    @property
+    def rows(self) -> list[Any]:
+        """How every number that is asked for is called."""
+        labels = list(self.labels)
+        if self.workload is None:
+            return labels
+        known = Workload.of(self.workload, len(labels))
+        if known.form == "prefix":
+            return [f"≤ {label}" for label in labels]
+        if known.form == "ranges":
+            return [f"{labels[a]} to {labels[b]}" for a, b in known.ends]
+        return [f"row {i}" for i in range(known.rows)]
+
+
+def prefix(labels: Sequence[Any]) -> Asked:
+    """Ask how many people there are up to every label, for :class:`MarginRelease`.
+
+    Parameters
+    ----------
+    labels : sequence
+        In their order, such as ``range(100)``.
+
+    Examples
+    --------
+    >>> prefix(["0-17", "18-64", "65+"]).rows
+    ['≤ 0-17', '≤ 18-64', '≤ 65+']
+    """
+    return Asked(labels, "prefix")
+
+
+def ranges(labels: Sequence[Any]) -> Asked:
+    """Ask how many people there are from every label to every later one.
+
+    Parameters
+    ----------
+    labels : sequence
+        In their order.
+
+    Examples
+    --------
+    >>> ranges([1, 2]).rows
+    ['1 to 1', '1 to 2', '2 to 2']
+    """
+    return Asked(labels, "ranges")
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MarginRelease(Description):
     """Cross-tabulations of some attributes at a time, all consistent with each other.
@@ -48,7 +125,9 @@ class MarginRelease(Description):
     ----------
     attributes : mapping
         From every attribute to its labels, at least two.  They are published, so they must not
-        come from the data.
+        come from the data.  ``prefix(labels)`` asks for everybody up to each label,
+        ``ranges(labels)`` for all ranges, ``(labels, matrix)`` for sums of one's own, with a
+        column per label.
     margins : str, int or sequence of sequences of str
         ``"<=3"`` for all tables of up to three attributes, ``3`` for exactly three, or their
         names.
@@ -103,7 +182,7 @@ class MarginRelease(Description):
     [['A', 'f'], ['A', 'm'], ['B', 'f'], ['B', 'm']]
     """
 
-    attributes: Mapping[str, Sequence[Any]]
+    attributes: Mapping[str, Any]
     margins: str | int | Sequence[Sequence[str]] = "<=2"
     hierarchy: Sequence[str] | None = None
     places: Any = None
@@ -114,12 +193,22 @@ class MarginRelease(Description):
         choice(self.adjacency, "adjacency", ("person", "replace", "swaps"))
         if not isinstance(self.attributes, Mapping) or not self.attributes:
             raise AffineDPError("attributes must be given as a mapping from names to labels")
-        for name, labels in self.attributes.items():
-            declared(labels, name)
+        for name, asked in self.asked.items():
+            labels = declared(asked.labels, name)
             if isinstance(labels, str) or len(list(labels)) < 2:
                 raise AffineDPError(f"attribute {name!r} needs at least two labels: leave it out")
             if len(set(labels)) < len(list(labels)):
                 raise AffineDPError(f"attribute {name!r} names a label twice")
+            if asked.workload is not None and (self.whole or self.places is not None):
+                raise AffineDPError(
+                    f"attribute {name!r} asks for sums of labels, which are published as they are "
+                    "and at one place: leave out round_to, nonnegative and places, or give labels"
+                )
+        if self.impossible:
+            raise AffineDPError(
+                "margins of many attributes cover every combination of labels, with noise: for "
+                "impossible ones publish the table of their attributes with TableRelease"
+            )
         if self.round_to not in (None, 1):
             raise AffineDPError(f"margins are rounded to whole numbers: round_to={self.round_to!r}")
         self._check_places()
@@ -154,6 +243,11 @@ class MarginRelease(Description):
         """All places there are; one, everywhere, if tables are not made for places."""
         return Places() if self.places is None else places_of(self.places, self.hierarchy)
 
+    @cached_property
+    def asked(self) -> dict[str, Asked]:
+        """What is asked about every attribute."""
+        return {name: Asked.of(given) for name, given in self.attributes.items()}
+
     @property
     def names(self) -> tuple[str, ...]:
         """The attributes, in their order."""
@@ -162,7 +256,7 @@ class MarginRelease(Description):
     @property
     def sizes(self) -> tuple[int, ...]:
         """How many labels every attribute has."""
-        return tuple(len(list(labels)) for labels in self.attributes.values())
+        return tuple(len(list(asked.labels)) for asked in self.asked.values())
 
     @property
     def whole(self) -> bool:
@@ -226,7 +320,11 @@ class MarginRelease(Description):
             "releases": self.releases,
         }  # fmt: skip
         if self.places is None:
-            mechanism = design_margins(self.sizes, chosen, goal=self.goal, **promise)
+            asked = enumerate(one.workload for one in self.asked.values())
+            workloads = {j: workload for j, workload in asked if workload is not None}
+            mechanism = design_margins(
+                self.sizes, chosen, goal=self.goal, workloads=workloads, **promise
+            )
             return MarginDesign(self, mechanism)
         leaves, cells = len(self.tree.nodes(self.tree.names[-1])), math.prod(self.sizes)
         if leaves * cells > MOST_CELLS:
@@ -275,8 +373,8 @@ class MarginRelease(Description):
     def _counts(self, frame: Any, times: IntArray | None) -> Any:
         """People by record; in places, the table of all attributes at every place at the bottom."""
         codes = [
-            label_codes(frame, name, labels, "attributes")
-            for name, labels in self.attributes.items()
+            label_codes(frame, name, asked.labels, "attributes")
+            for name, asked in self.asked.items()
         ]
         if self.places is None:
             return counts_of_records(np.column_stack(codes), self.sizes, times)
@@ -331,7 +429,7 @@ class MarginDesign:
         chosen : iterable of int
             Its attributes.
         """
-        return math.prod(self.description.sizes[j] for j in chosen)
+        return math.prod(self.strategy.shape(tuple(chosen)))
 
     def variances(self, chosen: tuple[int, ...]) -> FloatArray:
         """Return the variance of a cell of a margin at every place, before rounding.
@@ -554,13 +652,21 @@ class ReleasedMarginTables:
         together = len(self.design.description.tree.nodes(at)) * cells if simultaneous else 1
         reach = self.design.half_widths(chosen, checked_level(level), together)
         plain = self._plain(chosen)
-        low, high = plain - reach[:, None], plain + reach[:, None]
+        reach = reach.reshape(len(reach), -1)
+        low: Any = plain - reach
+        high: Any = plain + reach
         if self.design.description.nonnegative:
             low, high = np.maximum(low, 0.0), np.maximum(high, 0.0)
-        low, high = whole_ends(low, high)
+        if self._are_counts(chosen):
+            low, high = (end.astype(np.int64) for end in whole_ends(low, high))
         count = self._counted(chosen)
-        return self._long(chosen, at, {"count": count, "lower": low.astype(np.int64),
-                                       "upper": high.astype(np.int64)})  # fmt: skip
+        return self._long(chosen, at, {"count": count, "lower": low, "upper": high})
+
+    def _are_counts(self, chosen: tuple[int, ...]) -> bool:
+        """Whether the true numbers of a margin are whole."""
+        asked = getattr(self.design.strategy, "workloads", ())
+        own = [asked[j].matrix for j in chosen if asked and asked[j]]
+        return all((matrix == np.rint(matrix)).all() for matrix in own)
 
     def tables(self, level: float = 0.95, at: str | None = None) -> Any:
         """Return all margins in one long table with intervals; empty labels mark totals.
@@ -656,10 +762,10 @@ class ReleasedMarginTables:
         for level, name in enumerate(tree.levels):
             if (codes[:, level] >= 0).any():
                 columns[name] = _labels([*tree.labels[level], None], codes[:, level]).repeat(cells)
-        sizes = [asked.sizes[j] for j in chosen]
+        sizes = self.design.strategy.shape(chosen)
         places = np.indices(sizes).reshape(len(sizes), -1) if sizes else np.zeros((0, 1), int)
         for j, place in zip(chosen, places):
-            labels = _labels(list(asked.attributes[asked.names[j]]), place)
+            labels = _labels(asked.asked[asked.names[j]].rows, place)
             columns[asked.names[j]] = np.tile(np.asarray(labels), len(nodes))
         for key, values in numbers.items():
             columns[key] = np.asarray(values)[nodes].ravel()

@@ -87,11 +87,13 @@ class TableRows:
         """The public part of releases."""
         return self.mechanism.prepared(self.limit)
 
-    def ready(self, table: Any) -> Ready:
-        """Refuse whatever can be refused, before the charge."""
+    def ready(self, table: Any, points: FloatArray | None = None) -> Ready:
+        """Refuse whatever can be refused, before the charge; what was read is not read again."""
         design, mechanism = self.design, self.mechanism
-        layout = _same_layout(design, table)
-        points = read_points(design.description, layout, table, self.bound)
+        layout = design.layout
+        if points is None:
+            layout = _same_layout(design, table)
+            points = read_points(design.description, layout, table, self.bound)
         public, secret = points[:, ~layout.is_private], points[:, layout.private]
         drawer_of(self.plan, self.sampler)
         origin = None if design.multiples is None else design.multiples.origin(layout, public)
@@ -233,7 +235,7 @@ def _same_layout(design: DesignedNoise, table: Any) -> Layout:
     known = design.layout
     if layout.columns != known.columns or layout.roles != known.roles:
         raise TableError("the table has other columns than the one that the noise was designed for")
-    if layout.row_names != known.row_names:
+    if layout.row_names != known.row_names or layout.impossible != known.impossible:
         raise TableError("the table has other rows than the one that the noise was designed for")
     if [r.coefficients for r in layout.relations] != [r.coefficients for r in known.relations]:
         raise TableError("the rows are grouped otherwise than when the noise was designed")
