@@ -73,7 +73,7 @@ def test_brokers():
 def test_brokers_on_this_machine(monkeypatch):
     found = by_name(doctor.diagnose())["embedded"]
     assert (found.status, "for trials" in found.detail) == ("fine", True)
-    monkeypatch.setattr("affinedp.mqtt.local_broker.find_mosquitto", lambda: None)
+    monkeypatch.setattr("affinedp.cli.doctor.shutil.which", lambda name: None)
     monkeypatch.setattr("affinedp.mqtt.local_broker.has_embedded", lambda: False)
     found = by_name(doctor.diagnose())
     assert (found["mosquitto"].status, "apt install" in found["mosquitto"].detail) == (

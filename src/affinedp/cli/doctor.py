@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import platform
 import re
+import shutil
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -161,14 +162,14 @@ def _parallel() -> Iterable[Finding]:
 
 
 def _brokers(addresses: Sequence[str]) -> Iterable[Finding]:
-    from affinedp.mqtt.local_broker import find_mosquitto, has_embedded
+    from affinedp.mqtt.local_broker import has_embedded
 
     embedded = has_embedded() and _version("paho-mqtt") is not None
     advice = f"for trials on this machine: {install_command('broker,network')}"
     there = f"amqtt {_version('amqtt')}, for trials on this machine" if embedded else None
     yield _found("brokers", "embedded", there, advice)
     advice = "only to run a broker for use (Debian: apt install mosquitto)"
-    yield _found("brokers", "mosquitto", find_mosquitto(), advice)
+    yield _found("brokers", "mosquitto", shutil.which("mosquitto"), advice)
     for address in addresses:
         yield _reach(address)
 
