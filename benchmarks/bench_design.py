@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import scipy.sparse as sparse
@@ -55,13 +56,7 @@ def chain(steps: int) -> adp.AffineManifold:
 
 def totals(*branches: int) -> adp.AffineManifold:
     """A tree of totals."""
-    parent, level = [-1], [0]
-    for count in branches:
-        below = []
-        for node in level:
-            below += range(len(parent), len(parent) + count)
-            parent += [node] * count
-        level = below
+    parent = _tree(branches)
     inner = sorted(set(parent[1:]))
     D = np.zeros((len(inner), len(parent)))
     for row, node in enumerate(inner):
@@ -108,6 +103,7 @@ PROBLEMS = [
     Problem("one row over one sum of 1,000, δ = 10⁻⁶", lambda: one_sum(1_000), DELTA, _row(1_000)),
     Problem("table 3 × 3 with totals, δ = 10⁻⁶", lambda: table(3, 3), DELTA),
     Problem("table 4 × 5 with totals, δ = 10⁻⁶", lambda: table(4, 5), DELTA),
+    Problem("table 5 × 7 with totals, δ = 10⁻⁶", lambda: table(5, 7), DELTA),
 ]  # fmt: skip
 
 
@@ -139,24 +135,25 @@ def run() -> str:
         "## Designs at once",
         "",
         '`adp.design` at ε = 1.  *First* is `effort="quick"`, *last* the default, in seconds of',
-        "one run beside other work; the bound holds for every mechanism of any law.  The baseline",
-        "is independent noise on every number, calibrated over all moves and projected onto the",
+        "the processor, after the searches that numba compiles were loaded (about a second, once",
+        "in a process); the bound holds for every mechanism of any law.  The baseline is",
+        "independent noise on every number, calibrated over all moves and projected onto the",
         "equations (the better of Laplace and Gaussian).",
         "",
         "| problem | numbers | moves | first | last | law | error | bound | baseline |",
         "|---|---:|---:|---:|---:|---|---:|---:|---:|",
     ]
-    adp.design(one_sum(3), epsilon=EPSILON)  # imports
+    adp.design(table(4, 5), epsilon=EPSILON)  # imports, and what is compiled
     for problem in PROBLEMS:
         manifold = problem.make()
         seconds = []
         for effort in ("quick", "default"):
-            start = time.perf_counter()
+            start = time.process_time()
             m = adp.design(
                 problem.make(), epsilon=EPSILON, delta=problem.delta, effort=effort,
                 query=problem.query,
             )  # fmt: skip
-            seconds.append(time.perf_counter() - start)
+            seconds.append(time.process_time() - start)
         moves, baseline = _baseline(manifold, problem)
         bound = "–" if m.lower_bound is None else f"{m.lower_bound:,.4g}"
         lines.append(
@@ -164,44 +161,103 @@ def run() -> str:
             f"{m.law} | {m.expected_squared_error:,.6g} | {bound} | {baseline} |"
         )
         print(lines[-1], flush=True)
-    lines += ["", *_levels()]
+    lines += ["", *_levels(), "", *_margins()]
     return "\n".join(lines)
 
 
+def _tree(branches: Sequence[int]) -> list[int]:
+    """The node above every node, level by level."""
+    parent, level = [-1], [0]
+    for count in branches:
+        below = range(len(parent), len(parent) + count * len(level))
+        parent += [node for node in level for _ in range(count)]
+        level = list(below)
+    return parent
+
+
+def _split_error(shares: np.ndarray, levels: list[np.ndarray]) -> float:
+    """Laplace noise with a share of ε = ½ on every level, least squares: the mean of each level."""
+    precision = sum((share / 2) ** 2 / 2 * A.T @ A for share, A in zip(shares, levels))
+    try:
+        spread = np.linalg.inv(precision)
+    except np.linalg.LinAlgError:
+        return math.inf
+    return float(sum(np.trace(A @ spread @ A.T) / len(A) for A in levels))
+
+
+def _best_split(levels: list[np.ndarray]) -> float:
+    """The best shares of the levels, from those that are equal, and from each level left out."""
+    from scipy.optimize import minimize
+
+    def error(free: np.ndarray) -> float:
+        shares = np.exp(free - free.max())
+        return _split_error(shares / shares.sum(), levels)
+
+    starts = [np.zeros(len(levels)), *(-8.0 * np.eye(len(levels)))]
+    return min(minimize(error, start, method="Nelder-Mead").fun for start in starts)
+
+
 def _levels() -> list[str]:
-    """Trees of people beside geometric cells (OpenDP's) and equal shares of all levels."""
+    """Trees of people beside geometric cells (OpenDP's) and shares of all levels."""
     lines = [
         "Trees of people, ε = ½, every level of weight 1: geometric noise on the cells, added up",
-        "(what OpenDP does with counts), one equal share per level, and `design_tree`.",
+        "(what OpenDP does with counts), Laplace noise with one share per level (equal, and the",
+        "best that a search finds) and least squares, and `design_tree`.",
         "",
-        "| tree | numbers | seconds | geometric cells | equal shares | design |",
-        "|---|---:|---:|---:|---:|---:|",
+        "| tree | numbers | seconds | geometric cells | equal shares | best shares | design |",
+        "|---|---:|---:|---:|---:|---:|---:|",
     ]
+    adp.design_tree([-1, 0, 0], epsilon=0.5, law="laplace")  # imports
     for branches in ((3, 3, 3), (5, 4), (10, 10), (6, 5, 4)):
         sizes = np.cumprod([1, *branches]).tolist()
-        cells = sizes[-1]
-        parent, level = [-1], [0]
-        for count in branches:
-            below = []
-            for node in level:
-                below += range(len(parent), len(parent) + count)
-                parent += [node] * count
-            level = below
+        cells, parent = sizes[-1], _tree(branches)
         weights = np.repeat([1 / size for size in sizes], sizes)
-        start = time.perf_counter()
+        start = time.process_time()
         m = adp.design_tree(parent, epsilon=0.5, weights=weights, law="laplace")
-        seconds = time.perf_counter() - start
+        seconds = time.process_time() - start
         geometric = geometric_variance(0.5) * math.fsum(cells / size for size in sizes)
         levels = [np.kron(np.eye(size), np.ones((1, cells // size))) for size in sizes]
-        precision = sum((0.5 / len(sizes)) ** 2 / 2 * A.T @ A for A in levels)
-        spread = np.linalg.inv(precision)
-        equal = sum(np.trace(A @ spread @ A.T) / len(A) for A in levels)
+        equal = _split_error(np.full(len(sizes), 1 / len(sizes)), levels)
         error = float(m.expected_squared_errors @ weights)
-        name = "-".join(map(str, branches))
         lines.append(
-            f"| {name} | {len(parent):,} | {seconds:.2f} | {geometric:,.4g} | {equal:,.4g} | "
-            f"{error:,.6g} |"
+            f"| {'-'.join(map(str, branches))} | {len(parent):,} | {seconds:.2f} | "
+            f"{geometric:,.4g} | {equal:,.4g} | {_best_split(levels):,.6g} | {error:,.6g} |"
         )
+    return lines
+
+
+# Attributes, margins of up to so many of them, and ResidualPlanner's sum of variances at squared
+# sensitivity 1, without the total.
+RESIDUAL_PLANNER = [
+    ((2, 3, 4), 1, 19.383242),
+    ((2, 3, 4), 2, 85.842331),
+    ((2, 3, 4), 3, 128.227450),
+    ((10, 10, 10), 1, 82.553074),
+    ((10, 10, 10), 2, 1171.523853),
+    ((10, 10, 10), 3, 3422.992967),
+    ((85, 9, 100, 16, 7, 15, 6, 5, 2, 100, 100, 99, 42, 2), 2, 6111607.1558),
+]
+
+
+def _margins() -> list[str]:
+    """Margins beside ResidualPlanner."""
+    lines = [
+        "Margins of up to k attributes, one person joins: the sum of variances at squared",
+        "sensitivity 1 of ResidualPlanner+ (its own program with default settings, run once",
+        "elsewhere) and of `design_margins`.",
+        "",
+        "| attributes | k | seconds | ResidualPlanner+ | design |",
+        "|---|---:|---:|---:|---:|",
+    ]
+    unit = float(adp.gaussian_sensitivity(EPSILON, DELTA)) ** 2
+    for sizes, most, theirs in RESIDUAL_PLANNER:
+        wanted = [s for k in range(1, most + 1) for s in combinations(range(len(sizes)), k)]
+        start = time.process_time()
+        m = adp.design_margins(sizes, wanted, epsilon=EPSILON, delta=DELTA, law="gaussian")
+        seconds = time.process_time() - start
+        name = "Adult, 14" if len(sizes) > 3 else ", ".join(map(str, sizes))
+        own = m.expected_squared_error * unit
+        lines.append(f"| {name} | {most} | {seconds:.2f} | {theirs:,.7g} | {own:,.7g} |")
     return lines
 
 

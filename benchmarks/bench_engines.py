@@ -41,10 +41,10 @@ def _data(folder: Path) -> None:
 
 
 def _design(columns):
-    from affinedp.tables import read_table_release
+    from affinedp.tables import read_release
     from bench_tables import EXAMPLE
 
-    release = read_table_release(EXAMPLE).release
+    release = read_release(EXAMPLE).release
     options = {**vars(release), "round_to": None, "rows": "separate"}
     return type(release)(**options).design(columns)
 

@@ -179,7 +179,7 @@ def two_looks(name: str, case: tuple[Any, Any, Any, np.ndarray], runs: int) -> s
     """Errors of real releases of both ways."""
     manifold, f, slope, x = case
     truth = float(f(x))
-    repair = (lambda y: np.maximum(y, FLOOR)) if "entropy" in name else None
+    repair = "positive" if "entropy" in name else None
     made = adp.design_tangent(
         manifold, f, epsilon=EPSILON, delta=DELTA, gradient=slope, repair=repair
     )

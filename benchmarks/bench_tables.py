@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from affinedp.tables import TableRelease, read_table_release, with_total_rows
+from affinedp.tables import TableRelease, read_release, with_total_rows
 
 ROWS = 100_000
 REPEATS = 3
@@ -29,7 +29,7 @@ def _large_table() -> pd.DataFrame:
 
 def _released(options: dict, sampler: str) -> float:
     """Processor seconds, the system's part included: other work disturbs them less."""
-    release = read_table_release(EXAMPLE).release
+    release = read_release(EXAMPLE).release
     description = type(release)(**{**vars(release), **options})
     table = _large_table()
     design = description.design(table)

@@ -1,7 +1,8 @@
 """Run the benchmarks of this folder and keep their tables in RESULTS.md.
 
 ``python benchmarks/run.py`` runs all; ``python benchmarks/run.py circuits calibration`` runs
-those two and leaves the other sections as they are.
+those two and leaves the other sections as they are.  ``--quick`` runs those that took the least
+time when they last ran, as many as fit into ten minutes.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import traceback
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
@@ -34,7 +37,9 @@ PEERS = (
     "dp-accounting",
     "jax-privacy",
     "mpmath",
+    "opendp",
 )
+QUICK_SECONDS = 600
 
 
 # ---------------------------------------------------------------------- the machine
@@ -112,43 +117,69 @@ def available() -> list[str]:
     return sorted(path.stem.removeprefix("bench_") for path in HERE.glob("bench_*.py"))
 
 
-def section_of(name: str) -> tuple[str, bool]:
+@dataclass(frozen=True)
+class Section:
+    """What a benchmark wrote, and how long it took when it last ran: None if nobody knows."""
+
+    text: str
+    seconds: int | None
+
+
+def measured(name: str) -> tuple[Section, bool]:
     """Return the benchmark's section, and whether it succeeded."""
+    start = time.monotonic()
     try:
-        return importlib.import_module(f"bench_{name}").run().strip(), True
+        text, succeeded = importlib.import_module(f"bench_{name}").run().strip(), True
     except Exception as error:
         # only its kind is kept: a message may name folders of this machine
         traceback.print_exc()
-        return f"## {name}\n\nThis benchmark failed with {type(error).__name__}.", False
+        text, succeeded = f"## {name}\n\nThis benchmark failed with {type(error).__name__}.", False
+    return Section(text, max(1, round(time.monotonic() - start))), succeeded
 
 
-def kept_sections() -> dict[str, str]:
+def kept_sections() -> dict[str, Section]:
     """The sections of RESULTS.md; those without a benchmark here were measured by other means."""
     if not RESULTS.exists():
         return {}
-    marked = r"<!-- begin (\w+) -->\n(.*?)\n<!-- end \1 -->"
+    marked = r"<!-- begin (\w+)(?: (\d+) s)? -->\n(.*?)\n<!-- end \1 -->"
     found = re.findall(marked, RESULTS.read_text(encoding="utf-8"), re.DOTALL)
-    return dict(found)
+    return {name: Section(text, int(took) if took else None) for name, took, text in found}
 
 
-def write(sections: dict[str, str]) -> None:
-    marked = [
-        f"<!-- begin {name} -->\n{sections[name]}\n<!-- end {name} -->" for name in sorted(sections)
-    ]
+def quick(kept: dict[str, Section]) -> list[str]:
+    """The benchmarks that took the least time, as many as fit into ten minutes."""
+    known = [(kept[name].seconds, name) for name in available() if name in kept]
+    chosen, total = [], 0
+    for seconds, name in sorted((s, name) for s, name in known if s is not None):
+        total += seconds
+        if total <= QUICK_SECONDS:
+            chosen.append(name)
+    return sorted(chosen)
+
+
+def write(sections: dict[str, Section]) -> None:
+    marked = []
+    for name, section in sorted(sections.items()):
+        took = "" if section.seconds is None else f" {section.seconds} s"
+        marked.append(f"<!-- begin {name}{took} -->\n{section.text}\n<!-- end {name} -->")
     RESULTS.write_text("\n\n".join([header(), *marked]) + "\n", encoding="utf-8")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the benchmarks and keep their tables.")
     parser.add_argument("names", nargs="*", help=f"which: {', '.join(available())} (default: all)")
-    names = parser.parse_args().names or available()
+    parser.add_argument("--quick", action="store_true", help="the fastest ones, for ten minutes")
+    asked = parser.parse_args()
+    if asked.quick and asked.names:
+        parser.error("--quick chooses by itself: leave the names out")
+    names = quick(kept_sections()) if asked.quick else asked.names or available()
     unknown = sorted(set(names) - set(available()))
     if unknown:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(available())}")
     failed = []
     for name in names:
-        section, succeeded = section_of(name)
-        print(section, end="\n\n", flush=True)
+        section, succeeded = measured(name)
+        print(section.text, end="\n\n", flush=True)
         # after each, so that stopping loses nothing, and what others wrote meanwhile stays
         write({**kept_sections(), name: section})
         if not succeeded:

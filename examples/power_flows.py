@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 
 import affinedp as adp
 from affinedp import flows
+from affinedp.flows.flow_manifold import FlowManifold
 
 EPSILON, DELTA = 1.0, 1e-6
 MU = 1.0  # MW
@@ -86,7 +87,7 @@ def case118() -> Figure:
     return flows.draw_flow_noise(full, design, title=title)
 
 
-def _on_flows(flow: flows.FlowManifold) -> list[list[float]]:
+def _on_flows(flow: FlowManifold) -> list[list[float]]:
     entries = flow.manifold.n
     return [[float(i == j) for j in range(entries)] for i in range(len(flow.flows))]
 

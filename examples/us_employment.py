@@ -20,7 +20,8 @@ from matplotlib.figure import Figure
 from vega_datasets import data
 
 import affinedp as adp
-from affinedp.tables import ReleasedTable, TableError, TableRelease, read_table_release
+from affinedp.tables import TableError, TableRelease, read_release
+from affinedp.tables.release import ReleasedTable
 
 OURS, INDEPENDENT, TRUTH = "#0072B2", "#D55E00", "0.25"
 HERE = Path(__file__).parent
@@ -138,7 +139,7 @@ def main() -> None:
     """Release the table three times, each with another promise."""
     full = employment()
     table = full.drop(columns="nonfarm_change")
-    release = read_table_release(HERE / "us_employment.toml").release
+    release = read_release(HERE / "us_employment.toml").release
     find_the_rounding(release, table)
 
     out = {

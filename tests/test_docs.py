@@ -195,7 +195,7 @@ def test_gallery_script_draws(script, monkeypatch, capsys):
 def test_measurements_stand_in_a_section_of_their_own():
     """run.py writes sections anew, one by one: what stands in none, or in another's, is lost."""
     text = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
-    marked = re.compile(r"<!-- begin (\w+) -->\n(.*?)\n<!-- end \1 -->\n", re.DOTALL)
+    marked = re.compile(r"<!-- begin (\w+)(?: \d+ s)? -->\n(.*?)\n<!-- end \1 -->\n", re.DOTALL)
     for name, section in marked.findall(text):
         assert len(re.findall(r"^## ", section, re.MULTILINE)) == 1, name
         assert section.startswith("## "), name

@@ -32,7 +32,6 @@ IMPLEMENTS = (
     "affinedp.gaussian_delta",
     "affinedp.gaussian_sensitivity",
     "affinedp.gaussian_sigma",
-    "affinedp.gaussian_sigma_bound",
     "affinedp.iid_noise",
     "affinedp.verify",
     "affinedp.control.ClosedLoop",

@@ -41,7 +41,7 @@ ROW = np.array([1, 2, 3, 6])
 MOVE = np.array([1, 0, 0, 1])
 UP = np.ones((4, 1))
 # made inside of a promise, from the neighbours of a mechanism
-INSIDE = {"whole", "first state"}
+INSIDE = {"whole", "first state", "sent outputs", "with fresh"}
 
 
 def margins(*, delta, asked="<=1", **options):

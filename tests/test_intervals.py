@@ -16,7 +16,7 @@ from affinedp.errors import AffineDPError
 from affinedp.intervals import checked_level
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Laplace
-from affinedp.laws.reach_sums import Laplaces, chernoff, laplace_total_reach
+from affinedp.laws.reach import Laplaces, chernoff, laplace_total_reach
 from affinedp.tables import TableRelease
 
 

@@ -6,6 +6,7 @@ Imports inside functions and for type checkers count like any other.
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -14,20 +15,22 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "affinedp"
 
 
-def modules() -> dict[str, Path]:
-    """All modules by name; a package has the name of its folder."""
+@cache
+def modules() -> dict[str, ast.Module]:
+    """All modules by name, parsed once; a package has the name of its folder."""
     found = {}
     for path in SOURCE.rglob("*.py"):
         parts = path.relative_to(SOURCE.parent).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        found[name] = ast.parse(path.read_text(encoding="utf-8"))
     return found
 
 
 def imports() -> Iterator[tuple[str, str, str]]:
     """Who takes which name from which module of ours."""
     known = modules()
-    for name, path in known.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for name, tree in known.items():
+        for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("affinedp"):
                 for alias in node.names:
                     inner = f"{node.module}.{alias.name}"
@@ -85,9 +88,4 @@ def test_contributing_shows_the_tree() -> None:
 
 
 def test_every_module_says_what_is_inside() -> None:
-    silent = [
-        name
-        for name, path in modules().items()
-        if not ast.get_docstring(ast.parse(path.read_text(encoding="utf-8")))
-    ]
-    assert silent == []
+    assert [name for name, tree in modules().items() if not ast.get_docstring(tree)] == []

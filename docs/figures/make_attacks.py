@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 import affinedp as adp
-from affinedp.audit import AuditResult, audit
+from affinedp.audit import audit
+from affinedp.audit.trial import AuditResult
 
 EPSILONS = (0.25, 0.5, 1.0, 2.0)
 RUNS = 100_000

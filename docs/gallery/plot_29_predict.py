@@ -11,7 +11,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import affinedp as adp
-from affinedp.control import Simulator, predict
+from affinedp.control import predict
 
 figure, axes = plt.subplots(2, 2, figsize=(9, 6))
 promise = {"epsilon": 1.0, "delta": 1e-6}
@@ -36,9 +36,8 @@ def drive(x, u):
 
 def twins(m, step, start, steps, inputs=None, count=20):
     """The true outputs, and those of simulated releases."""
-    plant = Simulator(step)
-    true = predict(plant, start, steps, inputs)
-    return true, [predict(plant, start + e, steps, inputs) for e in m.sample(count, seed=1)]
+    true = predict(step, start, steps, inputs)
+    return true, [predict(step, start + e, steps, inputs) for e in m.sample(count, seed=1)]
 
 
 epidemic = adp.design_gaussian(adp.AffineManifold.from_equations(["S + I + R = 100000"]), **promise)
@@ -65,10 +64,9 @@ for one in seen:
 axes[1, 0].plot(true[:, 0], true[:, 1], color="black")
 axes[1, 0].set(title="unicycle: path")
 
-plant = Simulator(swing)
 start = np.array([0.2, 0.0])
-axes[1, 1].plot(predict(plant, start, 200, np.full(199, 3.0))[:, 0], color="black", label="true")
-axes[1, 1].plot(predict(plant, start, 200)[:, 0], color="C0", label="predicted")
+axes[1, 1].plot(predict(swing, start, 200, np.full(199, 3.0))[:, 0], color="black", label="true")
+axes[1, 1].plot(predict(swing, start, 200)[:, 0], color="C0", label="predicted")
 axes[1, 1].set(title="a constant push that nobody measured")
 axes[1, 1].legend()
 figure.tight_layout()

@@ -19,12 +19,9 @@ from .laws.calibration import gaussian_delta as gaussian_delta
 from .laws.calibration import gaussian_epsilon as gaussian_epsilon
 from .laws.calibration import gaussian_sensitivity as gaussian_sensitivity
 from .laws.calibration import gaussian_sigma as gaussian_sigma
-from .laws.calibration import gaussian_sigma_bound as gaussian_sigma_bound
 from .mechanism import Mechanism as Mechanism
 from .neighbours.adjacency import Adjacency as Adjacency
-from .neighbours.adjacency import Sensitivity as Sensitivity
 from .neighbours.circuit_adjacency import CircuitAdjacency as CircuitAdjacency
-from .neighbours.definition import NeighbourAnswer as NeighbourAnswer
 from .neighbours.free_sets import FreeSetAdjacency as FreeSetAdjacency
 from .neighbours.given_directions import DirectionAdjacency as DirectionAdjacency
 from .privacy.guarantee import Guarantee as Guarantee
@@ -32,6 +29,5 @@ from .privacy.guarantee import compose as compose
 from .privacy.verification import verify as verify
 from .privacy.verification import verify_pair as verify_pair
 from .release.engines import Parts as Parts
-from .stream.in_steps import ReleaseInSteps as ReleaseInSteps
 
 __version__: str

@@ -82,11 +82,6 @@ def linked(first: IntArray, second: IntArray, count: int) -> IntArray:
     """Say which of some nodes hang together: equal labels, counted from 0 by their first nodes.
 
     SciPy's ``connected_components`` gives the same, but to load it takes longer than most answers.
-
-    Examples
-    --------
-    >>> linked(np.array([0, 3]), np.array([2, 4]), 5)
-    array([0, 1, 0, 2, 2])
     """
     root = np.arange(count)
     while True:

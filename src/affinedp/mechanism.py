@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +21,15 @@ from affinedp.laws.sampler import Sampler
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import StorageError
 from affinedp.privacy.design import Design
-from affinedp.privacy.guarantee import Guarantee
-from affinedp.privacy.promise import promised_about
+from affinedp.privacy.guarantee import Guarantee, promised_about
 from affinedp.record import MechanismRecord
 from affinedp.release.engines import in_parts, publish_rows_in_parts
-from affinedp.release.interoperate import dp_event, make_measurement
+from affinedp.release.interoperate import make_measurement
 from affinedp.release.publish import drawer_of, publish
 from affinedp.show.page import Report
 from affinedp.show.plot import plot
 from affinedp.show.report import report
+from affinedp.strategies.causal import Causal, sent_outputs
 from affinedp.strategies.dense import Dense
 from affinedp.stream.in_steps import ReleaseInSteps
 
@@ -214,7 +214,8 @@ class Mechanism(MechanismRecord):
         Parameters
         ----------
         y : array_like, shape (m,) or (rows, m), or pandas Series or DataFrame
-            What :meth:`release` returned.
+            What :meth:`release` returned; of noise over time also the rows that a
+            :class:`~affinedp.control.Gateway` sent, from the first on, with its ``mechanism``.
         combination : mapping or array_like, shape (m,) or (k, m), optional
             Coefficients by output (or rows of them); every output by itself if left out.
         level : float
@@ -242,8 +243,8 @@ class Mechanism(MechanismRecord):
         >>> print(round(float(found.high - found.low), 1))
         33.1
         """
-        factor = self.prepared(bound).factor
-        return interval_of(self, y, combination, level, simultaneous, factor)
+        made, factor = self._as_published(y, bound)
+        return interval_of(made, y, combination, level, simultaneous, factor)
 
     def function(
         self,
@@ -266,7 +267,7 @@ class Mechanism(MechanismRecord):
         Parameters
         ----------
         y : array_like, or what :meth:`release` returned
-            One data set, or one per row.
+            One data set, or one per row; or what was sent, as for :meth:`interval`.
         f : callable or str
             A NumPy function whose arguments are named after outputs, as in ``lambda a, c: a / c``;
             or of one argument, all outputs as they were released; or a text such as ``"a / c"``.
@@ -298,7 +299,16 @@ class Mechanism(MechanismRecord):
         >>> print(round(odds.low, 3), round(odds.high, 3))
         0.411 0.446
         """
-        return function_of(self, y, f, level, certified, self.prepared(bound).factor)
+        made, factor = self._as_published(y, bound)
+        return function_of(made, y, f, level, certified, factor)
+
+    def _as_published(self, y: Any, bound: float | None) -> tuple[Mechanism, float]:
+        """The noise of what was published, and by how much a release enlarged it."""
+        strategy, sent = self.strategy, self.design.sent
+        if not isinstance(strategy, Causal) or (sent is None and strategy.released_at_once(y)):
+            return self, self.prepared(bound).factor
+        outputs, law = sent_outputs(strategy, self.noise, sent, y)
+        return replace(self, strategy=outputs, noise=law), 1.0
 
     def make_measurement(self) -> Any:
         """Return an OpenDP measurement that releases with this mechanism.
@@ -309,8 +319,8 @@ class Mechanism(MechanismRecord):
         return make_measurement(self, self.prepared())
 
     def dp_event(self) -> Any:
-        """Return the ``DpEvent`` of one release, for dp_accounting."""
-        return dp_event(self)
+        """Return the ``DpEvent`` of one release, for dp_accounting: :meth:`Guarantee.dp_event`."""
+        return self.guarantee.dp_event()
 
     def stack(self, *others: Mechanism) -> Mechanism:
         """Return the mechanism that releases this and the others with independent noise.

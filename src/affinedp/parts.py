@@ -164,19 +164,6 @@ class Part(Locked):
     A subclass sets ``kind``, which registers it; kinds of other packages contain a dot.  Loading
     makes only classes that are registered, and they check their fields in ``__post_init__``; of
     modules it imports those of the library that define the kinds of a file, and no others.
-
-    Examples
-    --------
-    >>> from dataclasses import dataclass
-    >>> @dataclass(frozen=True, eq=False)
-    ... class Shift(Part):
-    ...     kind = "example.shift"
-    ...     by: float
-    ...     names: tuple[str, ...] = ()
-    >>> Shift(0.5).record()
-    {'kind': 'example.shift', 'by': 0.5}
-    >>> restored(Shift(0.5).record(), Shift).key == Shift(0.5).key
-    True
     """
 
     kind: ClassVar[str] = ""
@@ -269,13 +256,7 @@ def kind_named(name: str) -> type[Part] | None:
 
 
 def digest(*values: Any) -> str:
-    """Return one hash of texts, numbers, arrays and parts, in which nothing can be confused.
-
-    Examples
-    --------
-    >>> digest("a", "bc") == digest("ab", "c")
-    False
-    """
+    """Return one hash of texts, numbers, arrays and parts, in which nothing can be confused."""
     found = hashlib.sha256()
     _hash(found, values)
     return found.hexdigest()

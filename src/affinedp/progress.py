@@ -22,14 +22,7 @@ _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Tell what is being done to someone else than a terminal, such as a page.
-
-    Examples
-    --------
-    >>> with listening(print), Progress("counting") as bar:
-    ...     bar.update(0.5, "half")
-    counting 0.5 half
-    """
+    """Tell what is being done to someone else than a terminal, such as a page."""
     token = _listener.set(listener)
     try:
         yield

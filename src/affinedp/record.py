@@ -18,8 +18,7 @@ from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import Part, digest, locked
 from affinedp.privacy.design import Alternative, Design, LeastPossible, Objective
-from affinedp.privacy.guarantee import Asked, Guarantee
-from affinedp.privacy.promise import promise
+from affinedp.privacy.guarantee import Asked, Guarantee, promise
 from affinedp.strategies.base import Prepared, Promised, Proof, Strategy
 from affinedp.strategies.matrices import (
     MOST_NUMBERS,
@@ -243,13 +242,6 @@ class MechanismRecord(Part):
             How many draws.
         seed : int, Generator or None
             Seed or generator; the same seed gives the same noise.
-
-        Examples
-        --------
-        >>> import affinedp as adp
-        >>> m = adp.iid_noise(adp.AffineManifold([[1, -1]]), law="laplace", epsilon=1.0)
-        >>> m.sample(3, seed=0).shape
-        (3, 2)
         """
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
             raise AffineDPError(f"size must be a number of draws, not {size!r}")

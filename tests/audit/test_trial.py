@@ -4,6 +4,7 @@ Claims that are true are refuted with probability at most 1 − CONFIDENT per te
 """
 
 import math
+from functools import partial
 
 import networkx as nx
 import numpy as np
@@ -13,7 +14,7 @@ from scipy.stats import binomtest
 import affinedp as adp
 from affinedp.arrays import dense
 from affinedp.audit.attacks import clopper_pearson, distinguish
-from affinedp.audit.trial import audit, low_bits_attack
+from affinedp.audit.trial import audit
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import build
 from oracles import trajectory_equations
@@ -241,11 +242,11 @@ def test_the_worst_laplace_direction_depends_on_delta():
 
 def test_naive_floating_point_tells_data_apart_by_its_last_bits():
     mechanism = adp.design_laplace(adp.AffineManifold([[1, -3]]), epsilon=0.1)
-    options = {"runs": 20_000, "confidence": CONFIDENT}
-    naive = low_bits_attack(mechanism, release=additive(mechanism, 10), **options)
+    options = {"attack": "low bits", "runs": 20_000, "confidence": CONFIDENT}
+    naive = audit(mechanism, release=additive(mechanism, 10), **options)
     assert not naive.passed
     assert naive.epsilon_lower > 1
-    ours = low_bits_attack(mechanism, **options)
+    ours = audit(mechanism, **options)
     assert ours.passed
     # ε = 0.1 allows an advantage of tanh(ε/2)
     assert ours.advantage[0] <= math.tanh(0.05)
@@ -256,27 +257,30 @@ def test_amounts_in_cents():
     """Both add up, but in double precision one misses by one unit in the last place."""
     mechanism = adp.design_gaussian(SUM, epsilon=0.1, delta=0.01)
     data = [4017.3, 2215.4, 6232.7], [4018.2, 2215.4, 6233.6]
-    options = {"runs": 10_000, "confidence": CONFIDENT}
-    naive = low_bits_attack(mechanism, *data, release=additive(mechanism, 11), **options)
+    options = {"attack": "low bits", "pair": data, "runs": 10_000, "confidence": CONFIDENT}
+    naive = audit(mechanism, release=additive(mechanism, 11), **options)
     assert not naive.passed
     assert naive.advantage[0] > 0.6
     allowed = (math.expm1(0.1) + 0.02) / (math.exp(0.1) + 1)
     for bound in (None, 1e4):
-        ours = low_bits_attack(
-            mechanism, *data, release=lambda x, b=bound: mechanism.release(x, bound=b), **options
-        )
+        release = partial(mechanism.release, bound=bound)
+        ours = audit(mechanism, release=release, **options)
         assert ours.passed
         assert ours.advantage[0] <= allowed
 
 
 def test_low_bits_need_neighbours_on_the_manifold():
     mechanism = adp.design_gaussian(SUM, epsilon=1.0, delta=0.01)
-    with pytest.raises(AffineDPError, match="x1 does not obey"):
-        low_bits_attack(mechanism, [1, 2, 3], [1, 2, 4])
-    with pytest.raises(AffineDPError, match="further apart"):
-        low_bits_attack(mechanism, [1, 2, 3], [3, 2, 5])
-    with pytest.raises(AffineDPError, match="3 entries"):
-        low_bits_attack(mechanism, [1, 2])
+    for pair, match in (
+        (([1, 2, 3], [1, 2, 4]), r"pair\[1\] does not obey"),
+        (([1, 2, 3], [3, 2, 5]), "further apart"),
+        (([1, 2], [1, 2]), "3 entries"),
+        (([1, 2, 3],), "two data sets"),
+    ):
+        with pytest.raises(AffineDPError, match=match):
+            audit(mechanism, attack="low bits", pair=pair)
+    with pytest.raises(AffineDPError, match="alone takes a pair"):
+        audit(mechanism, pair=([1, 2, 3], [2, 2, 4]))
 
 
 # ---------------------------------------------------------------------- how it is called

@@ -181,6 +181,7 @@ def test_half_a_loop_is_refused(file, text, reason):
 # ---------------------------------------------------------------------- design
 
 
+@pytest.mark.slow
 def test_a_plant_that_only_sends(file, tmp_path):
     file.write_text(SENDS)
     said = invoke("design", file, "-o", tmp_path / "m.json", "--json")
@@ -189,6 +190,7 @@ def test_a_plant_that_only_sends(file, tmp_path):
     assert "tracking" not in said
 
 
+@pytest.mark.slow
 def test_design(file, tmp_path):
     said = invoke("design", file, "-o", tmp_path / "m.json")
     assert "4 steps" in said
@@ -198,6 +200,7 @@ def test_design(file, tmp_path):
     assert loaded.domain.state_names == ("p", "v")
 
 
+@pytest.mark.slow
 def test_design_options_come_first(file, tmp_path):
     invoke("design", file, "-o", tmp_path / "m.json", "--epsilon", 0.5, "--delta", 1e-6)
     assert Mechanism.load(tmp_path / "m.json").guarantee.delta(0.5) <= 1e-6
@@ -222,6 +225,7 @@ def test_design_for_tracking(file, tmp_path):
 # ---------------------------------------------------------------------- refusals
 
 
+@pytest.mark.slow
 def test_nobody_listens(file, tmp_path):
     invoke("design", file, "-o", tmp_path / "m.json")
     at = ("--broker", f"localhost:{free_port()}")
@@ -260,6 +264,7 @@ def test_options_that_do_not_fit(file, options, said, monkeypatch):
     assert said in invoke("plant", file, "--broker", "localhost:9", "--wait", 0, *options)
 
 
+@pytest.mark.slow
 def test_paho_is_not_needed_to_design(file, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "paho.mqtt.client", None)
     invoke("design", file, "-o", tmp_path / "m.json")

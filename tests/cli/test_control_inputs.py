@@ -41,6 +41,7 @@ def design(text, folder):
     return " ".join(result.output.split())
 
 
+@pytest.mark.slow
 def test_private_inputs(tmp_path):
     said = design(ROOM, tmp_path)
     assert "over 96 steps, fresh at every step" in said
@@ -63,6 +64,7 @@ def test_other_promises(tmp_path, kind):
     assert Mechanism.load(tmp_path / "m.json").guarantee.holds(1.0, 1e-4)
 
 
+@pytest.mark.slow
 def test_an_integrator_takes_the_horizon_of_the_file(tmp_path):
     said = design(ROOM.replace("A = [[0.99]]", "A = [[1]]"), tmp_path)
     assert "over 96 steps" in said

@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.app import app
-from affinedp.consensus import PrivateConsensus, write_network
+from affinedp.consensus import PrivateConsensus
 from affinedp.consensus.agent import read_state
 from affinedp.consensus.message import AgentMessage
 from affinedp.errors import AffineDPError
@@ -25,7 +25,7 @@ VALUES = {"a": 1.0, "b": 20.0, "c": -3.0}
 def network(tmp_path):
     pytest.importorskip("paho.mqtt.client")
     made = PrivateConsensus(nx.path_graph(["a", "b", "c"]), law="laplace", epsilon=1.0)
-    write_network(tmp_path / "net.toml", made, rounds=4, values=VALUES)
+    made.write(tmp_path / "net.toml", rounds=4, values=VALUES)
     return tmp_path / "net.toml"
 
 

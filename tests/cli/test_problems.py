@@ -234,3 +234,22 @@ def test_a_command_loads_no_other():
     said = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=root)
     assert said.returncode == 0, said.stderr
     assert said.stdout.strip().endswith("[]")
+
+
+def test_data_without_a_column_of_the_problem_is_not_checked_in_part(run):
+    data = "cells_in,cells_ou,cells_total\n1,2,3\n"
+    code, out, err = run("verify p.toml --check-against d.csv", p_toml=CELLS, d_csv=data)
+    assert (code, out) == (2, "")
+    assert "no column 'cells_out'" in err
+    assert "cells_ou" in err.partition(";")[2]
+
+
+@pytest.mark.parametrize("width", [100, 80, 60, 40])
+def test_tables_of_the_terminal_break_no_words(run, monkeypatch, width):
+    words = ("durable_goods_manufacturing", "nondurable_goods", "manufacturing_of_all_goods")
+    rows = [f"{i},{i * i % 97},{i + i * i % 97}" for i in range(40)]
+    monkeypatch.setenv("COLUMNS", str(width))
+    code, out, err = run("discover d.csv", d_csv="\n".join([",".join(words), *rows]) + "\n")
+    assert code == 0, err
+    assert all(word in out for word in words)
+    assert max(map(len, out.partition("If the public")[0].splitlines())) <= width

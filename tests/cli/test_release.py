@@ -56,7 +56,7 @@ def test_from_a_problem_to_published_numbers_and_an_empty_budget(run, tmp_path):
     assert code == 0, err
     history = run("ledger history b.db")[1]
     assert "first" in history
-    assert "(Definition 4): Definition 4: any one number" in history
+    assert history.count("any one number") == 1
     shown = json.loads(run("ledger show b.db --json")[1])
     assert 0.999 < shown["spent"] < 1.0 + 1e-9
     assert shown["protects"] == "one person"
@@ -183,6 +183,7 @@ def lost(*arguments):
     raise LedgerError("ledger: it cannot be reached; do not release", unreachable=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("noise", ["m.json", "t.toml"])
 @pytest.mark.parametrize(
     ("step", "as_it_is", "words"),
@@ -199,7 +200,7 @@ def test_what_is_published_is_called_published(
         code, out, err = run(release.format(noise))
     assert code == exits.KEPT
     assert (tmp_path / "results" / "out.csv").exists()
-    assert "released 1 rows" in out
+    assert "released 1 row" in out
     assert f"the results are published, but {words}" in err
     assert "Nothing was published" not in err
     assert "no ledger was given" not in err

@@ -66,6 +66,7 @@ def test_trial(loop, tmp_path, named):
         CliRunner().invoke(app, ["control", "trial", str(loop)], catch_exceptions=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "words"),
     [
@@ -85,6 +86,7 @@ def test_noise_of_another_loop(loop, tmp_path, change, words):
         invoke(app, command, catch_exceptions=False)
 
 
+@pytest.mark.slow
 def test_noise_of_the_same_loop_is_taken(loop):
     text = LOOP.replace("[[1, 0.1], [0, 1]]", "[[0.9, 0.1], [0, 0.8]]").replace(
         "x0", "E = [[1], [0]]\nx0"
@@ -126,6 +128,7 @@ def test_a_mechanism_that_is_none_is_refused_before_anything_starts(loop, tmp_pa
     assert not list((tmp_path / "loop-trial").glob("*.log"))
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_early(loop):
     words = ["trial", str(loop), "--fresh-noise", "coarse"]
     with pytest.raises(AffineDPError, match="the gateway ended: .*coarse"):

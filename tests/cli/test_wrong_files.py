@@ -232,6 +232,7 @@ def test_options_out_of_range_are_named(run, words, said):
 # Looking first, and not overwriting.
 
 
+@pytest.mark.slow
 def test_preview_of_a_problem_and_of_a_table(run, folder):
     before = {path.name for path in folder.iterdir()}
     code, out, _ = run("design problem.toml --preview")

@@ -3,9 +3,10 @@
 import networkx as nx
 import numpy as np
 import pytest
+from scipy import stats
 
 import affinedp as adp
-from affinedp.consensus import PrivateConsensus, read_network, write_network
+from affinedp.consensus import AgentNoise, PrivateConsensus, read_network
 from affinedp.errors import AffineDPError
 from agents import EDGES, VALUES, WEIGHT
 
@@ -106,7 +107,7 @@ def test_names(tmp_path):
 def test_files_survive(noise, tmp_path):
     network = PrivateConsensus(PAPER, weights=WEIGHT / 3, **noise)
     values = dict(zip(range(1, 11), VALUES))
-    write_network(tmp_path / "n.toml", network, rounds=30, values=values)
+    network.write(tmp_path / "n.toml", rounds=30, values=values)
     assert (tmp_path / "n.toml").stat().st_mode & 0o777 == 0o600
     found = read_network(tmp_path / "n.toml")
     assert found.rounds == 30
@@ -117,9 +118,9 @@ def test_files_survive(noise, tmp_path):
         assert again.links_of(str(name)) == network.links_of(name)
         assert again.noise_of(str(name)) == network.noise_of(name)
     with pytest.raises(AffineDPError, match="cannot be written"):
-        write_network(tmp_path / "n.toml", network)
+        network.write(tmp_path / "n.toml")
     with pytest.raises(AffineDPError, match="must end in .toml"):
-        write_network(tmp_path / "n.yaml", network)
+        network.write(tmp_path / "n.yaml")
 
 
 GOOD = """
@@ -175,3 +176,39 @@ def test_a_file_may_leave_the_law_to_the_promise(tmp_path):
     file.write_text('links = [["a", "b"]]\n[noise]\nlaw = "best"\nepsilon = 1.0\n')
     with pytest.raises(AffineDPError, match="'auto'"):
         read_network(file)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize(("text", "f"), [("log(average)", np.log), ("1 / average", np.reciprocal)])
+def test_functions_of_the_average_cover_it(law, text, f):
+    sigma = np.linspace(0.5, 3.0, 12)
+    consensus = PrivateConsensus(nx.cycle_graph(12), law=law, sigma=sigma)
+    x0 = np.linspace(2.0, 9.0, 12)
+    runs = 300
+    run = consensus.run(x0, 40, runs=runs, seed=5)
+    averages = run.messages[:, 3].mean(axis=1)  # long before they have settled
+    truth, hits = f(x0.mean()), 0
+    for one in averages:
+        found = consensus.result.function([one], text, level=0.9)
+        hits += any(low <= truth <= high for low, high in found.pieces)
+    # about 0.9, up or down with a chance of 1e-6
+    assert stats.binom.cdf(hits, runs, 0.87) > 1e-6
+    assert stats.binom.sf(hits, runs, 0.94) > 1e-6
+    assert consensus.result.expected_squared_error == pytest.approx(consensus.limit("message") / 12)
+
+
+def test_the_average_promises_what_messages_do_and_is_not_released(tmp_path):
+    consensus = PrivateConsensus(nx.path_graph(3), law="laplace", epsilon=[0.5, 1.0, 2.0])
+    result = consensus.result
+    assert result.guarantee.epsilon() == consensus.guarantee.epsilon() == 2.0
+    with pytest.raises(AffineDPError, match="agents publish"):
+        result.release([1.0])
+    result.save(tmp_path / "result.json")
+    again = adp.Mechanism.load(tmp_path / "result.json")
+    assert again.interval([4.0]).high == result.interval([4.0]).high
+    for mu, sigma in ((1.0, 3.7), (1e-6, 1e-7), (1e5, 2e9), (1.0, 1e-3)):
+        for law in ("gaussian", "laplace"):
+            agent = AgentNoise(law, mu=mu, sigma=sigma).mechanism()
+            assert agent.prepared().factor <= result.prepared().factor
+    with pytest.raises(AffineDPError, match="bound"):
+        result.interval([4.0], bound=10.0)

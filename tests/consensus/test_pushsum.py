@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affinedp as adp
-from affinedp.consensus import AgentNoise, PrivatePushSum, PushSumAgent, PushSumMessage
+from affinedp.consensus import AgentNoise, PrivatePushSum
 from affinedp.consensus.one_way import directed_network_of
+from affinedp.consensus.pushsum import PushSumAgent, PushSumMessage
 
 
 def one_way(n: int, seed: int) -> nx.DiGraph:

@@ -17,9 +17,9 @@ from affinedp.control import (
     design_output_noise,
     dynamics_of,
     independent_output_noise,
-    noise_block,
     noise_by_time,
 )
+from affinedp.control.by_time import noise_block
 from affinedp.domains.powers import HorizonTooLongError
 from affinedp.errors import AffineDPWarning
 from affinedp.parts import StorageError

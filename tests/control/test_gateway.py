@@ -29,10 +29,10 @@ from affinedp.control import (
     Gateway,
     design_output_noise,
     independent_output_noise,
-    noise_block,
     noise_by_time,
 )
 from affinedp.control import gateway_path as sending
+from affinedp.control.by_time import noise_block
 from affinedp.control.gateway import StepError
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning

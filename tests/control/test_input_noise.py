@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.linalg
+import scipy.optimize
+import scipy.special
 
 import affinedp as adp
 from affinedp.control import (
@@ -243,6 +245,87 @@ def test_an_integrator_over_a_horizon(steps: int, wanted: float) -> None:
     )
     assert np.linalg.norm(d) == pytest.approx(m.guarantee.sensitivity, rel=1e-6)
     assert others(m)["white output noise"] * LIMIT**2 == pytest.approx(steps)
+
+
+@pytest.mark.parametrize(
+    ("plant", "steps"),
+    [
+        (([[1.0]], [[1.0]], [[1.0]], [[1.0]]), 9),
+        (([[1.0]], [[1.0]], [[1.0]]), 12),
+        (([[1.0, 0.5], [0.0, 0.4]], [[0.0], [1.0]], [[1.0, 0.8]]), 10),
+        (([[1.0, 0.2], [0.0, -0.6]], [[0.0], [1.0]], [[1.0, 1.0]]), 11),
+    ],
+)
+def test_the_least_largest_variance_of_a_filter(plant: Matrices, steps: int) -> None:
+    """No impulse response, free in every tap, does better than the bound; the best comes near."""
+    mu = 0.7
+    m = design_input_noise(plant, EPSILON, DELTA, mu, horizon=steps, objective="largest")
+    largest = noise_by_time(m).max() ** 2
+    assert m.gap is not None
+    assert m.design.error == pytest.approx(largest, rel=1e-6)
+    least = m.design.error / (1 + m.gap) * LIMIT**2
+    A, E, C = (np.array(part) for part in plant[:3])
+    taps = [0.0 if len(plant) == 3 else 1.0]
+    taps += [(C @ np.linalg.matrix_power(A, k) @ E).item() for k in range(steps - 1)]
+    h = mu * np.array(taps[np.flatnonzero(taps)[0] :])
+
+    def cost(free: np.ndarray) -> float:
+        g = np.concatenate([[1.0], free])
+        matrix = scipy.linalg.toeplitz(g, np.zeros(len(h)))
+        d = scipy.linalg.solve_triangular(matrix, h, lower=True)
+        return float(g @ g) * float(d @ d)
+
+    rng = np.random.default_rng(0)
+    found = min(
+        scipy.optimize.minimize(cost, rng.normal(size=len(h) - 1) * size).fun
+        for size in (0.0, 0.1, 0.3, 0.5)
+    )
+    assert least * (1 - 1e-9) <= found <= least * (1 + 1e-5)
+    assert m.gap <= 0.05, "the noise of so few steps, too, is made by a filter of low order"
+
+
+def test_largest_variances_without_a_bound() -> None:
+    """Where the root of the response has zeros in the unit disc none is claimed."""
+    plant = ([[1.0, 0.0], [0.0, -0.9]], [[1.0], [1.0]], [[1.0, -1.5]])
+    m = design_input_noise(plant, EPSILON, DELTA, horizon=16, objective="largest")
+    assert m.gap is None
+    assert m.design.error == pytest.approx(noise_by_time(m).max() ** 2, rel=1e-6)
+    assert m.design.error <= others(m)["white output noise"]
+    summed = design_input_noise(plant, EPSILON, DELTA, horizon=16)
+    assert noise_by_time(m).max() <= noise_by_time(summed).max()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("steps", "blt"), [(256, 8.014852), (1024, 10.709813)])
+def test_running_totals_with_the_least_largest_variance(steps: int, blt: float) -> None:
+    """Beside jax-privacy's BLT of order 5, and Landau's constant."""
+    totals = ([[1.0]], [[1.0]], [[1.0]], [[1.0]])
+    m = design_input_noise(totals, EPSILON, DELTA, horizon=steps, objective="largest")
+    places = np.arange(steps)
+    landau = (scipy.special.binom(-0.5, places) ** 2).sum() ** 2
+    own = noise_by_time(m).max() ** 2 * m.guarantee.sensitivity**2
+    assert m.guarantee.sensitivity <= LIMIT
+    assert landau <= own <= min(landau * (1 + 1e-5), blt * (1 + 1e-6))
+
+
+def test_the_least_largest_variance_of_several_outputs() -> None:
+    """Noise that is the same at all times: the worst output has less than with the least sum."""
+    A, E, C = building()
+    plant = (A, E, np.diag([1.0, 3.0, 0.3]) @ C)
+    summed = design_input_noise(plant, EPSILON, DELTA)
+    even = design_input_noise(plant, EPSILON, DELTA, objective="largest")
+    largest = noise_by_time(even).max()
+    assert largest <= noise_by_time(summed).max()
+    assert even.design.error == pytest.approx(largest**2, rel=1e-6)
+    # no noise does better on the second output alone
+    alone = design_input_noise((A, E, plant[2][1:2]), EPSILON, DELTA)
+    assert least(alone) <= largest**2 * (1 + 1e-9)
+    assert even.gap is not None
+    assert even.gap < 0.01
+    with pytest.raises(adp.AffineDPError, match="objective='sum'"):
+        design_input_noise(plant, EPSILON, DELTA, cost=[1, 1, 1], objective="largest")
+    with pytest.raises(adp.AffineDPError, match="'largest'"):
+        design_input_noise(plant, EPSILON, DELTA, objective="mean")
 
 
 def test_a_horizon_that_shows_nothing() -> None:

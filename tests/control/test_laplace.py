@@ -14,8 +14,8 @@ from affinedp.control import (
     independent_output_noise,
     noise_by_time,
     verify_output_noise,
-    verify_trajectory_noise,
 )
+from affinedp.control.given_noise import verify_trajectory_noise
 from plants import recorded
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])

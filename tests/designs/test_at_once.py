@@ -14,8 +14,7 @@ from affinedp.designs import gaussian_sum, laplace_search, pure
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.knorm_blocks import short_numbers
 from affinedp.designs.least_trace import least_trace
-from affinedp.laws.hull import symmetric_hull
-from affinedp.laws.polytope import Polytope
+from affinedp.laws.polytope import Polytope, symmetric_hull
 
 LIMIT = largest_sensitivity(1.0, 1e-6)
 
@@ -198,6 +197,17 @@ def test_tables_are_designed_at_any_size(rows, columns, error):
     formula = k * d * (k * d + 1) * (1 + (k - 1) * d / (d + 2)) * 4 * (2 * n - 1) / (n * (n + 1))
     assert m.expected_squared_error == pytest.approx(formula * (k - 1) / k, rel=1e-9)
     assert m.guarantee.epsilon() == 1.0
+
+
+def test_whole_data_of_a_table_may_have_real_noise():
+    """Product norms are brought back onto the equations: real numbers, which the notes say."""
+    m = adp.design(table(4, 5), epsilon=1, integers=True)
+    assert m.law == "productnorm"
+    assert not m.noise.whole
+    assert m.expected_squared_error == pytest.approx(2101.2245, rel=1e-6)
+    assert "what is published is not whole" in m.notes[-1]
+    assert any("K-norm noise was not designed" in note for note in m.notes)
+    assert adp.design(table(2, 2), epsilon=1, integers=True, law="knorm").noise.whole
 
 
 def test_networks_that_cannot_be_listed_have_noise():

@@ -12,8 +12,8 @@ from scipy import stats
 import affinedp as adp
 from affinedp.designs.axes import best_axes
 from affinedp.laws.bodies import AxesPart
+from affinedp.laws.curves import ThreeAtoms
 from affinedp.laws.laplace import geometric_variance
-from affinedp.laws.pure_curves import ThreeAtoms
 
 
 def crosstab(rows, columns):

@@ -14,9 +14,8 @@ from scipy.optimize import linprog
 import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.parts import StorageError
-from affinedp.privacy.design import LeastPossible
+from affinedp.privacy.design import LeastPossible, LeastProof
 from affinedp.privacy.least_error import least_sum_of_three, least_variance
-from affinedp.privacy.least_proof import LeastProof
 from affinedp.strategies.one_sum import exchange_gauge
 
 SUM = adp.AffineManifold.from_equations(["a + b = c"])

@@ -10,7 +10,7 @@ import affinedp as adp
 from affinedp.designs import knorm_bodies
 from affinedp.designs.body_search import Search, better_bodies
 from affinedp.designs.knorm_blocks import as_one_sum
-from affinedp.laws import hull as hulls
+from affinedp.laws import polytope as hulls
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.polytope import Polytope
 

@@ -18,7 +18,7 @@ from affinedp.laws.sampler.words import Key
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
 from affinedp.parts import StorageError
-from affinedp.privacy.promise import promise
+from affinedp.privacy.guarantee import promise
 from affinedp.release.publish import OwnDrawer
 from affinedp.strategies.base import GRID_BITS, largest_listed
 from affinedp.strategies.margins import Margins

@@ -11,7 +11,7 @@ import pytest
 import affinedp as adp
 from affinedp.designs.margins import design_margins
 from affinedp.errors import AffineDPError
-from affinedp.exact.scaled import wide_product
+from affinedp.exact.dyadic import wide_product
 from affinedp.tables import MarginRelease, prefix, ranges
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6, "law": "gaussian"}

@@ -14,8 +14,8 @@ from affinedp.designs.margins import design_margins
 from affinedp.designs.places import design_tree_margins
 from affinedp.domains.crossed import counts_of_records
 from affinedp.errors import AffineDPError
-from affinedp.exact.scaled import Scaled
-from affinedp.laws.reach_sums import Steps, sum_reach
+from affinedp.exact.dyadic import Scaled
+from affinedp.laws.reach import Steps, sum_reach
 from affinedp.strategies.base import GRID_BITS
 from affinedp.strategies.margin_blocks import contrasts, residual, squared_lengths
 

@@ -10,8 +10,8 @@ from scipy import integrate, optimize, stats
 
 import affinedp as adp
 from affinedp.audit import audit
-from affinedp.laws.pure_curves import ThreeAtoms
-from affinedp.laws.sampler.independent import StairsNoise
+from affinedp.laws.curves import ThreeAtoms
+from affinedp.laws.sampler.bodies import StairsNoise
 from affinedp.laws.staircase import (
     Staircase,
     best_first,

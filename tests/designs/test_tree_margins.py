@@ -13,7 +13,7 @@ from affinedp.designs.margins import design_margins
 from affinedp.designs.places import design_tree_margins
 from affinedp.designs.tree import design_tree
 from affinedp.errors import AffineDPError
-from affinedp.laws.reach_sums import whole_reach
+from affinedp.laws.reach import whole_reach
 
 PARENT = np.array([3, 3, 4, 6, 6, 4, -1])  # leaves 0, 1, 2, 5; the root is node 6
 LEAVES = [0, 1, 2, 5]

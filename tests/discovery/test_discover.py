@@ -78,15 +78,15 @@ class TestEmployment:
         assert found.doubtful == ()
 
     def test_what_is_told_can_be_read(self, found, tmp_path):
-        from affinedp.tables import read_table_release
+        from affinedp.tables import read_release
 
         file = tmp_path / "table.toml"
         privacy = "\n[privacy]\nmu = 1\nepsilon = 1.0\ndelta = 1e-6\n"
         file.write_text(found.toml() + "\n" + privacy, encoding="utf-8")
         with pytest.raises(adp.AffineDPError, match="between_rows"):
-            read_table_release(file)
+            read_release(file)
         file.write_text(found.toml().replace(UNDECIDED, "") + privacy, encoding="utf-8")
-        read = read_table_release(file)
+        read = read_release(file)
         assert len(read.release.equations) == 7
         # in which column people are counted, and of which it is the change, no data tells
         assert read.release.changes is None

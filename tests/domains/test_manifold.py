@@ -35,6 +35,7 @@ def variants(D, b):
     yield adp.AffineManifold(sparse.csr_array(D * np.pi), b * np.pi, public_entries="allow")
 
 
+@pytest.mark.slow
 @given(integer_systems())
 def test_canonical_form(system):
     D, b = system

@@ -310,6 +310,7 @@ anything = st.one_of(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=400)
 @given(st.lists(anything, max_size=3), st.none() | st.lists(st.text(max_size=3), max_size=4))
 @example(["=\ud800"], None)

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from affinedp.errors import AffineDPError
-from affinedp.files.declared import Field, FileKind
+from affinedp.files.documents import Field, FileKind
 from affinedp.files.values import a, as_written, at_least_zero, number, numbers, one_of, texts
 
 KIND = FileKind(

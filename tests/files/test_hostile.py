@@ -24,7 +24,7 @@ from affinedp.files.documents import read_document
 from affinedp.files.problem import read_problem
 from affinedp.files.values import visible
 from affinedp.parts import StorageError, restored
-from affinedp.privacy.least_proof import LeastProof
+from affinedp.privacy.design import LeastProof
 from affinedp.strategies.dense import Dense
 
 A_FEW = 20_000_000  # bytes that reading a small file may take

@@ -131,7 +131,7 @@ def test_incidence_matrix_of_networkx():
     incidence = nx.incidence_matrix(graph, oriented=True)
     one = flows.from_graph(graph, reactance="x").manifold
     for matrix in (incidence, sparse.csr_array(incidence), incidence.toarray()):
-        other = flows.from_incidence(matrix, reactance=reactance).manifold
+        other = flows.from_graph(matrix, reactance=reactance).manifold
         assert np.array_equal(other.D, one.D)
 
 
@@ -181,13 +181,15 @@ def test_refusals_name_what_is_wrong():
         flows.from_graph(ring, laws="balance")
     with pytest.raises(AffineDPError, match="no branches"):
         flows.from_graph(nx.empty_graph(3), laws="balance")
-    with pytest.raises(AffineDPError, match="NetworkX graph"):
-        flows.from_graph([(0, 1)], laws="balance")
+    with pytest.raises(AffineDPError, match="a graph names its nodes"):
+        flows.from_graph(ring, laws="balance", node_names=["a", "b", "c"])
+    with pytest.raises(AffineDPError, match="names the edge attribute"):
+        flows.from_graph(ring, reactance=[1.0, 1.0, 1.0])
     for bad in ([[1, 0], [1, -1]], [[1, 1], [0, -1]], [[2, 1], [-2, -1]]):
         with pytest.raises(AffineDPError, match="column 0 of incidence"):
-            flows.from_incidence(bad, laws="balance")
+            flows.from_graph(bad, laws="balance")
     good = [[1, 0], [-1, 1], [0, -1]]
     with pytest.raises(AffineDPError, match="3 reactances for 2 branches"):
-        flows.from_incidence(good, reactance=[1, 2, 3])
+        flows.from_graph(good, reactance=[1, 2, 3])
     with pytest.raises(AffineDPError, match="node_names has 2 names for 3"):
-        flows.from_incidence(good, laws="balance", node_names=["a", "b"])
+        flows.from_graph(good, laws="balance", node_names=["a", "b"])

@@ -99,7 +99,7 @@ def test_shares_are_those_of_the_others():
     assert np.array_equal(whole, alone)
 
 
-def ladder(rungs: int) -> flows.FlowManifold:
+def ladder(rungs: int):
     graph = nx.ladder_graph(rungs)
     for u, v, data in graph.edges(data=True):
         data["x"] = 0.01 if abs(u - v) == rungs else 1.0

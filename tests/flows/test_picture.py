@@ -14,7 +14,7 @@ from affinedp.flows.picture import node_positions
 pytest.importorskip("matplotlib", reason="needs the extra [plot]")
 
 
-def triangle() -> flows.FlowManifold:
+def triangle():
     graph = nx.MultiGraph()
     for u, v, x in (("a", "b", 0.1), ("a", "b", 0.2), ("b", "c", 0.1), ("c", "a", 0.3)):
         graph.add_edge(u, v, x=x)

@@ -1,5 +1,6 @@
 """Functions of published numbers: intervals against closed forms, and how often they cover."""
 
+import mpmath
 import numpy as np
 import pandas as pd
 import pytest
@@ -258,3 +259,63 @@ def test_several_values_are_printed_with_their_ends():
     assert more == "  and 3 more"
     square = m.function(np.r_[np.arange(1.0, 5.0), np.zeros(6)], lambda y: y[:4].reshape(2, 2) ** 2)
     assert str(square).splitlines()[1:] == [f"  {square[i, j]}" for i in (0, 1) for j in (0, 1)]
+
+
+@pytest.mark.parametrize("outside", [0.95, 0.5, 0.05, 0.001])
+def test_the_reach_of_noise_with_a_concave_logarithm_is_a_norm(outside):
+    """Convex along lines that miss 0, as docs/explanation/functions.md proves: Laplace sums.
+
+    P(|Σ s_i η_i| > q) is Σ c_i exp(−q/s_i), c_i the product of s_i²/(s_i² − s_j²) over j ≠ i.
+    """
+    mp = mpmath.mp.clone()
+    mp.dps = 60
+
+    def reach(row):
+        scales = [mp.mpf(abs(v)) for v in row]
+        parts = [mp.fprod(s**2 / (s**2 - r**2) for r in scales if r != s) for s in scales]
+        low, high = mp.mpf(0), 200 * max(scales)
+        for _ in range(120):
+            q = (low + high) / 2
+            beyond = mp.fsum(c * mp.exp(-q / s) for c, s in zip(parts, scales))
+            low, high = (q, high) if beyond > outside else (low, q)
+        return high
+
+    generator = np.random.default_rng(3)
+    for _ in range(2):
+        a, b = generator.normal(size=(2, 4)) * 10 ** generator.uniform(-2, 2, 4)
+        found = [reach(a + t * b) for t in np.linspace(-3, 3, 9)]
+        for one, two, three in zip(found, found[1:], found[2:]):
+            assert one + three - 2 * two >= -1e-20 * two
+
+
+EVERY_LAW = {
+    "gaussian": GAUSSIAN,
+    "laplace": adp.design_laplace(THREE, epsilon=1.0),
+    "knorm": adp.design_knorm(THREE, epsilon=1.0),
+    "whole": adp.design(THREE, epsilon=1.0, integers=True),
+}
+
+
+@pytest.mark.parametrize("law", EVERY_LAW)
+def test_what_has_no_noise_is_known_and_what_has_little_is_bounded(law):
+    m = EVERY_LAW[law]
+    for text, value in (("a / a", 1.0), ("0 / a", 0.0), ("3", 3.0), ("(a + b) / (b + a)", 1.0)):
+        found = m.function([300.0, 700.0, 1000.0], text)
+        assert (found.low, found.high) == pytest.approx((value, value), abs=1e-12)
+    for scale in (1.0, 1e150, 1e300):
+        found = m.function(np.array([300.0, 700.0, 1000.0]) * scale, "a / c", level=0.9)
+        assert found.low <= 0.3 <= found.high < found.low + 0.02
+
+
+def test_a_function_whose_even_part_vanishes_still_has_noise():
+    """a b / c is odd: simulated noise of both signs has no spread, and T no meaning."""
+    found = GAUSSIAN.function([1e-300, 1e-300, 2e-300], "a * b / c")
+    assert found.high - found.low > 1.0
+    assert found.warnings
+
+
+def test_functions_of_no_number_and_of_too_large_numbers():
+    with pytest.raises(adp.AffineDPError, match="no number"):
+        GAUSSIAN.function([1.0, 2.0, 3.0], lambda y: y[:0])
+    assert tuple(GAUSSIAN.function([1.0, 2.0, 3.0], "2", certified=True)) == pytest.approx((2, 2))
+    assert not GAUSSIAN.function([3e2, 7e2, 1e3], "exp(1000 * a)").bounded

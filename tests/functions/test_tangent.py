@@ -210,3 +210,27 @@ def test_a_repair_of_the_first_look_is_taken_off_again():
     assert found.here + along == pytest.approx([weights @ X], rel=1e-6)
     released = made.release(X, level=1 - 1e-7)
     assert released.low < weights @ X < released.high
+
+
+def test_entropy_of_cells_of_which_some_are_as_small_as_noise():
+    """Raised to 0.8 of their noise, with curvature near there: at least 2.5 times less error."""
+    n, total = 1000, 1e5
+    x = np.round(np.random.default_rng(7).dirichlet(np.full(n, 2.0)) * total)
+    x[0] += total - x.sum()
+
+    def entropy(y):
+        z = np.maximum(y, 0.5) / total
+        return -(z * np.log(z)).sum()
+
+    cells = adp.AffineManifold(np.ones((1, n)), b=[-total])
+    made = adp.design_tangent(
+        cells, entropy, epsilon=1.0, delta=1e-6, repair="positive",
+        gradient=lambda y: -(np.log(np.maximum(y, 0.5) / total) + 1) / total,
+    )  # fmt: skip
+    generator, truth = np.random.default_rng(3), entropy(x)
+    errors = [made._simulated(x, generator, 100)[0] - truth for _ in range(12)]
+    assert np.sqrt(np.mean(np.square(errors))) < 2.0e-3 / 2.5  # one release: 2.0e-3 and more
+    found = made.release(x, level=0.9999)
+    assert found.low < truth < found.high
+    with pytest.raises(adp.AffineDPError, match="repair"):
+        adp.design_tangent(cells, entropy, epsilon=1.0, delta=1e-6, repair="negative")

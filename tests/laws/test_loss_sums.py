@@ -9,8 +9,7 @@ import pytest
 from scipy import integrate, stats
 
 import affinedp as adp
-from affinedp.laws.curves import ComposedCurve
-from affinedp.laws.pure_curves import ThreeAtoms, loss_sum
+from affinedp.laws.curves import ComposedCurve, ThreeAtoms, loss_sum
 
 mp = mpmath.mp.clone()
 mp.dps = 60
@@ -69,6 +68,7 @@ def test_epsilon_holds_and_nothing_less_does(pairs):
             assert exact_delta(pairs, epsilon * (1 - 1e-8)) > delta
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_with_another_release_delta_is_the_integral_over_both(law):
     pairs, s = [(0.5, 0.4)] * 3 + [(0.8, None)], 0.6

@@ -12,11 +12,10 @@ from scipy.spatial import ConvexHull
 
 from affinedp.errors import AffineDPError
 from affinedp.exact.rational import adjugate
-from affinedp.laws import hull as hulls
-from affinedp.laws import one_sum
-from affinedp.laws.hull import TooLargeBodyError, symmetric_hull
+from affinedp.laws import polytope as hulls
+from affinedp.laws.bodies import continuous_error, integer_error, largest_loss_probability
 from affinedp.laws.knorm import KNorm
-from affinedp.laws.polytope import LatticeCones, Polytope
+from affinedp.laws.polytope import LatticeCones, Polytope, TooLargeBodyError, symmetric_hull
 
 
 def exchanges(n):
@@ -104,20 +103,20 @@ def test_one_sum_has_the_closed_form(n, error):
     body = Polytope(exchanges(n))
     spread = np.vstack([np.eye(n - 1), -np.ones(n - 1)])
     assert np.trace(spread @ body.second_moment() @ spread.T) == pytest.approx(error)
-    assert one_sum.continuous_error(n, 1.0) == pytest.approx(error)
+    assert continuous_error(n, 1.0) == pytest.approx(error)
     for rate in (0.3, 1.0, 4.0):
         whole = spread @ LatticeCones(body).second_moment(rate) @ spread.T
-        assert one_sum.integer_error(n, rate) == pytest.approx(np.trace(whole), rel=1e-11)
+        assert integer_error(n, rate) == pytest.approx(np.trace(whole), rel=1e-11)
 
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.5, 1.0, 2.0, 6.0])
 def test_three_integers_have_the_proved_optimum(epsilon):
     q = math.exp(epsilon)
     least = 12 * q * (q * q + 3 * q + 1) / ((q - 1) ** 2 * (q * q + 4 * q + 1))
-    assert one_sum.integer_error(3, epsilon) == pytest.approx(least, rel=1e-12)
+    assert integer_error(3, epsilon) == pytest.approx(least, rel=1e-12)
     p = math.exp(-epsilon)
     top = (1 + p) / (1 + 4 * p + p * p)
-    assert top <= one_sum.largest_loss_probability(3, epsilon) <= top * (1 + 1e-9)
+    assert top <= largest_loss_probability(3, epsilon) <= top * (1 + 1e-9)
 
 
 def test_the_largest_loss_has_the_probability_of_its_cone():
@@ -128,7 +127,7 @@ def test_the_largest_loss_has_the_probability_of_its_cone():
             weight = math.exp(-rate * (sum(map(abs, z)) + abs(last)) / 2)
             total += weight
             top += weight * (z[0] >= 0 >= z[1])
-        assert one_sum.largest_loss_probability(n, rate) == pytest.approx(top / total, rel=1e-4)
+        assert largest_loss_probability(n, rate) == pytest.approx(top / total, rel=1e-4)
 
 
 @pytest.mark.parametrize("moves", POLYGONS.values(), ids=POLYGONS)

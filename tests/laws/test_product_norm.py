@@ -35,6 +35,7 @@ def test_lattice_points_are_counted(n):
         assert points_in_ball(n, radius) == inside
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rate", [Fraction(3, 4), Fraction(2)])
 def test_draws_have_the_law_of_the_largest_gauge(rate):
     """Two sums of 2 and 3 whole numbers, one with signs: every point near 0 by itself."""
@@ -62,6 +63,7 @@ def test_draws_have_the_law_of_the_largest_gauge(rate):
     assert stats.chi2.sf(statistic, len(near)) > 1e-6
 
 
+@pytest.mark.slow
 def test_moments_are_those_of_draws_and_of_simulations():
     law = ProductNorm(np.kron(np.eye(3), np.ones((4, 1))) * 2.0, 0.5)
     expected = law.covariance(np.eye(12))
@@ -115,6 +117,7 @@ def one_long_circuit(M):
     return adp.DirectionAdjacency(M, 3 * adp.CircuitAdjacency(M).directions()[:, :1])
 
 
+@pytest.mark.slow
 def test_releases_obey_all_equations_and_have_the_noise_that_is_stated():
     M = table(2, 3)
     m = adp.design(M, epsilon=1.0, law="productnorm")

@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import affinedp as adp
-from affinedp.laws.reach_sums import Steps, sum_reach
+from affinedp.laws.reach import Steps, sum_reach
 from affinedp.laws.staircase import real_variance
 
 GEOMETRIC = Steps(1.0, 1.0, 1.0, True)

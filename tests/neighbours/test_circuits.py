@@ -140,6 +140,7 @@ def test_counts_against_4ti2(tmp_path):
         assert adp.CircuitAdjacency(M).count() == count
 
 
+@pytest.mark.slow
 def test_network_scales():
     """Node balances are recognised up to the scale of every equation and every entry."""
     rng = np.random.default_rng(3)
@@ -226,6 +227,7 @@ def test_too_many_is_refused_before_it_starts():
         assert error.value.estimate > error.value.limit
 
 
+@pytest.mark.slow
 def test_listing_respects_its_limit():
     adjacency = adp.CircuitAdjacency(adp.AffineManifold(np.ones((1, 50))))
     assert adjacency.directions(limit=1225).shape == (50, 1225)
@@ -370,6 +372,7 @@ def test_tiny_irrational_coefficients_count_or_are_refused(tiny):
     assert found.upper >= 2 / tiny
 
 
+@pytest.mark.slow
 def test_nearly_dependent_float_equations():
     """What elimination rounds is part of the bound."""
     rng = np.random.default_rng(31)

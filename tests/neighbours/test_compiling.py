@@ -55,6 +55,7 @@ def compiled(search, numbers):
     return 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [few_free, few_equations, network])
 @pytest.mark.parametrize("norm", [1, 2])
 def test_one_source_one_answer(make, norm, monkeypatch):

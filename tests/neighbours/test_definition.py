@@ -174,6 +174,7 @@ def test_sensitivity_by_entry_of_free_sets():
         adp.DirectionAdjacency(M, [[1], [-1], [0]]).sensitivity_by_entry(np.eye(3), 1)
 
 
+@pytest.mark.slow
 def test_lemma_1_for_a_pair_against_an_integral():
     M = adp.AffineManifold([[1, -4]])
     shift = np.array([1.0, 0.25])

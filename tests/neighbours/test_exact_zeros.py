@@ -30,6 +30,7 @@ def wild_equations(draw):
     return np.array(rows)
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(wild_equations(), st.sampled_from([1, 2]), st.sampled_from([1.0, 0.3]))
 def test_wild_coefficients_are_exact_or_refused(D, norm, mu):

@@ -117,7 +117,7 @@ def test_figures(tmp_path, monkeypatch):
     written = figures(tmp_path / "new", runs=20, agents=400)
     names = {"figure_4", "figure_5", "figure_6", "figure_7", "readouts", "large"}
     assert {path.name for path in written} == {
-        f"consensus_{name}{ending}" for name in names for ending in (".png", ".svg", "_narrow.png")
+        f"consensus_{name}{ending}" for name in names for ending in (".png", ".svg")
     }
     assert all(path.stat().st_size > 3000 for path in written)
 

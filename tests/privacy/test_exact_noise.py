@@ -66,6 +66,7 @@ def rational_problems(draw):
     return D, noise, draw(st.sampled_from([1.0, 0.1]))
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(rational_problems())
 def test_verify_is_the_theorem_in_rational_arithmetic(problem):

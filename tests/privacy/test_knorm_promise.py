@@ -13,11 +13,10 @@ import affinedp as adp
 from affinedp.arrays import dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
-from affinedp.laws.curves import ComposedCurve, LaplaceCurve
-from affinedp.laws.knorm import KNorm
-from affinedp.laws.polytope import LatticeCones, Polytope
-from affinedp.laws.pure_curves import (
+from affinedp.laws.curves import (
     RANDOMISED_RESPONSE,
+    ComposedCurve,
+    LaplaceCurve,
     LatticeCurve,
     ThreeAtoms,
     dominating_gaussian,
@@ -25,6 +24,8 @@ from affinedp.laws.pure_curves import (
     lattice_delta,
     pair_of,
 )
+from affinedp.laws.knorm import KNorm
+from affinedp.laws.polytope import LatticeCones, Polytope
 from affinedp.neighbours.whole import whole_steps
 from affinedp.strategies.largest_gauge import Coordinates
 

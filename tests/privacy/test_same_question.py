@@ -12,7 +12,7 @@ from scipy import sparse
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
-from affinedp.privacy.promise import promise
+from affinedp.privacy.guarantee import promise
 from oracles import exact_directions, stands_for
 
 NUMBERS = st.sampled_from([0, 0, 0, 1, 1, -1, 2, 0.1, 0.3, -1.7, 1e-13, 1 / 3])
@@ -82,6 +82,7 @@ def same(one, other):
     return one[1] == other[1] and one[0] == pytest.approx(other[0], rel=1e-6)
 
 
+@pytest.mark.slow
 @settings(max_examples=150)
 @given(problems(), st.sampled_from(["laplace", "gaussian", "knorm"]))
 def test_a_leak_is_one_in_rational_numbers(problem, law):
@@ -90,6 +91,7 @@ def test_a_leak_is_one_in_rational_numbers(problem, law):
         assert found[1] == leaks(*problem)
 
 
+@pytest.mark.slow
 @settings(max_examples=100)
 @given(problems(), st.sampled_from(["laplace", "gaussian"]), st.data())
 def test_units_and_order_do_not_matter(problem, law, data):
@@ -109,6 +111,7 @@ def test_units_and_order_do_not_matter(problem, law, data):
     assert same(found, stated(np.vstack([D, D, 2 * D]), query, noise, mu, law))
 
 
+@pytest.mark.slow
 @settings(max_examples=60)
 @given(problems(), st.sampled_from(["laplace", "gaussian"]))
 def test_types_do_not_matter(problem, law):

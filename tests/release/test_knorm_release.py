@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 import affinedp as adp
-from affinedp.audit import audit, low_bits_attack
+from affinedp.audit import audit
 from affinedp.exact.numbers import meaning
 from affinedp.laws import bodies as bodies_room
 from affinedp.laws.polytope import LatticeCones, Polytope
-from affinedp.laws.sampler.cone import ConeNoise
+from affinedp.laws.sampler.bodies import ConeNoise
 from affinedp.release import publish as publishing
 from affinedp.strategies import exact_plan
 
@@ -214,7 +214,7 @@ def test_attacks_do_not_refute_it(integers):
     found = audit(mechanism, runs=4000, confidence=1 - 1e-9)
     assert found.passed
     assert found.epsilon_lower > 0.3
-    assert low_bits_attack(mechanism, runs=2000, confidence=1 - 1e-9).passed
+    assert audit(mechanism, attack="low bits", runs=2000, confidence=1 - 1e-9).passed
     refuted = audit(mechanism, claim=(0.2, 0.0), runs=4000, confidence=0.999)
     assert not refuted.passed
 

@@ -301,6 +301,13 @@ def test_dp_event(mechanisms):
     sensitivity = mechanisms["gaussian"].guarantee.sensitivity
     assert gaussian.noise_multiplier == pytest.approx(1 / sensitivity)
     assert isinstance(mechanisms["laplace"].dp_event(), events.LaplaceDpEvent)
+    both = adp.compose([mechanisms[law].guarantee for law in ("gaussian", "laplace")])
+    accountant = pytest.importorskip("dp_accounting.pld").PLDAccountant()
+    accountant.compose(both.dp_event())
+    assert accountant.get_epsilon(1e-6) == pytest.approx(both.epsilon(1e-6), rel=1e-3)
+    leaking = adp.verify(MANIFOLD, np.eye(4)[:, :1], law="laplace")
+    with pytest.raises(adp.AffineDPError, match="nothing is promised"):
+        leaking.dp_event()
 
 
 def test_fingerprint_tells_mechanisms_apart(mechanisms):

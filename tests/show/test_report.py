@@ -403,6 +403,7 @@ def test_figure_draws_any_name(evil, tmp_path):
     assert (tmp_path / "figure.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_plot_then_savefig(laplace, tmp_path):
     """pyplot's current figure is the picture; a page leaves pyplot alone."""
     from matplotlib import pyplot as plt
@@ -460,6 +461,7 @@ def test_percent_is_never_below(share):
     assert Fraction(share) <= written < Fraction(share) + Fraction(1, 1000)
 
 
+@pytest.mark.slow
 def test_the_page_opens_with_the_promise_the_date_and_six_plain_lines(gaussian, laplace, leak):
     page = report(gaussian).page()
     body = page[page.index("<main>") :]
@@ -501,6 +503,7 @@ def test_gains_of_one_of_several_releases_are_called_that():
         assert dict(m.report().promise)["promise"].endswith("(one release)")
 
 
+@pytest.mark.slow
 def test_hundreds_of_names_are_folded_under_groups(many):
     r = report(many)
     text, fragment = str(r), r.html()
@@ -529,6 +532,7 @@ def test_report_says_that_nothing_does_better_where_that_is_proved():
     assert "not certified" in str(real.report())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("law", "delta"), [("gaussian", 1e-3), ("gaussian", 2e-4), ("knorm", 1e-6)]
 )
@@ -616,6 +620,7 @@ def test_a_row_without_a_label_is_no_total_where_there_is_no_hierarchy():
     assert [row[0] for row in out.report().published.rows] == ["A", ""]
 
 
+@pytest.mark.slow
 def test_a_function_whose_interval_is_open_is_shown_as_such():
     table = pd.DataFrame({"women": [1, 900], "men": [0, 900], "all": [1, 1800]})
     release = TableRelease(totals={"all": ["women", "men"]}, epsilon=0.1, delta=1e-6)

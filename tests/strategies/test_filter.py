@@ -11,7 +11,7 @@ from affinedp.exact.systems import LinearSystem, energy_certificate, start_certi
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Laplace
 from affinedp.neighbours.inputs import Inputs, private_inputs
-from affinedp.privacy.promise import promise
+from affinedp.privacy.guarantee import promise
 from affinedp.strategies.filter import Filter
 
 ROOM = ([[0.99]], [[0.9]], [[1.0]])

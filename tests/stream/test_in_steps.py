@@ -13,8 +13,7 @@ import affinedp as adp
 from affinedp.domains.dynamics import dynamics_of
 from affinedp.neighbours.trajectory import trajectory_manifold
 from affinedp.stream import in_steps
-from affinedp.stream.in_steps import ReleaseInSteps
-from affinedp.stream.triangular import followings, step_plan
+from affinedp.stream.in_steps import ReleaseInSteps, followings, step_plan
 
 UNIT = 1 << 56
 
@@ -243,6 +242,7 @@ def test_bad_steps(tmp_path, steps, message):
         m.in_steps(steps, state=tmp_path / "s")
 
 
+@pytest.mark.slow
 def test_what_cannot_be_certified_is_refused(tmp_path):
     M = adp.AffineManifold.from_equations(["a + b = t"])
     moves = adp.DirectionAdjacency(M, [[1], [-1], [0]])

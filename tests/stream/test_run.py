@@ -390,6 +390,7 @@ def test_a_child_of_a_thread_in_the_middle_of_a_step(path):
     assert run.until == 3
 
 
+@pytest.mark.slow
 @needs_fork
 def test_a_fork_in_the_middle_of_a_commit(path):
     """A child that ends while a thread of its parent commits does not roll that back."""

@@ -14,8 +14,7 @@ from affinedp.tables import (
     TableRelease,
     count_people,
     from_crosstab,
-    read_table_release,
-    table_toml,
+    read_release,
     with_total_rows,
 )
 
@@ -120,10 +119,10 @@ def test_the_guess_is_a_file_and_is_asked_about(tmp_path):
     assert all("labels be the same with other people" in question for question in questions)
     file = tmp_path / "table.toml"
     file.write_text(shown[-1], encoding="utf-8")
-    read = read_table_release(file).release
+    read = read_release(file).release
     assert read.totals == release.totals
     assert {k: list(v) for k, v in read.row_totals.items()} == release.row_totals
-    assert table_toml(read) == shown[-1]
+    assert read.toml() == shown[-1]
 
 
 def test_a_table_without_totals_is_one_cell_per_person():
@@ -281,7 +280,7 @@ def test_a_crosstab_of_several_levels_with_both_margins_goes_out_and_back():
         low, high = out.interval()
         assert (low <= high).all(axis=None)
         assert low.columns.tolist() == table.columns.tolist()
-        again = read_table_release("shown.toml", shown[0]).release
+        again = read_release("shown.toml", shown[0]).release
         assert again.design(table).guarantee.sensitivity == out.guarantee.sensitivity
 
 

@@ -13,7 +13,7 @@ import pytest
 
 import affinedp as adp
 from affinedp.neighbours.joint import JointAdjacency
-from affinedp.tables import TableError, TableRelease, read_table_release, with_total_rows
+from affinedp.tables import TableError, TableRelease, read_release, with_total_rows
 from affinedp.tables.layout import layout_of
 from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.practice import GEOMETRIC
@@ -479,7 +479,7 @@ def test_what_was_discovered_cannot_become_a_weaker_promise(tmp_path):
     file = tmp_path / "table.toml"
     file.write_text(found.toml() + "\n[privacy]\nmu = 1\nepsilon = 1.0\n", encoding="utf-8")
     with pytest.raises(TableError, match="does not say it"):
-        read_table_release(file).release.design(table)
+        read_release(file).release.design(table)
     # a running sum is a level only if people are counted in it, and a row a total if they say so
     running = pd.DataFrame({"new": inn, "all": np.cumsum(inn)})
     assert "# [changes]" in adp.discover(running).toml()
@@ -495,7 +495,7 @@ def test_what_was_discovered_cannot_become_a_weaker_promise(tmp_path):
     assert [one.pattern for one in found.equations] == ["hierarchy"]
     file.write_text(found.toml() + "\n[privacy]\nmu = 1\nepsilon = 1.0\n", encoding="utf-8")
     with pytest.raises(adp.AffineDPError, match="between_rows"):
-        read_table_release(file)
+        read_release(file)
 
 
 def test_swaps_are_the_same_with_and_without_the_public_margins():

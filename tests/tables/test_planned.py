@@ -8,8 +8,7 @@ import pytest
 import affinedp as adp
 from affinedp.budget.ledger import Ledger
 from affinedp.errors import AffineDPError
-from affinedp.tables import MarginRelease, TableRelease, read_table_release, with_total_rows
-from affinedp.tables.files import read_margin_release, table_toml
+from affinedp.tables import MarginRelease, TableRelease, read_release, with_total_rows
 
 SEXES = pd.DataFrame({"women": [30], "men": [70], "all": [100]})
 TOTALS = {"all": ["women", "men"]}
@@ -98,11 +97,11 @@ def test_targets_are_met_in_every_release_and_cost_what_all_cost():
 def test_files_say_it_too(tmp_path):
     release = TableRelease(totals=TOTALS, epsilon=1.0, releases=12)
     file = tmp_path / "table.toml"
-    file.write_text(table_toml(release), encoding="utf-8")
+    file.write_text(release.toml(), encoding="utf-8")
     assert "releases = 12" in file.read_text(encoding="utf-8")
-    assert read_table_release(file).release.releases == 12
+    assert read_release(file).release.releases == 12
     file.write_text('[attributes]\nsex = ["f", "m"]\n[privacy]\nepsilon = 1\nreleases = 12\n')
-    assert read_margin_release(file).release.releases == 12
+    assert read_release(file).release.releases == 12
 
 
 @pytest.mark.parametrize("wrong", [0, 1.5, True, "2", -3])

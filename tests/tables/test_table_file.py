@@ -9,7 +9,7 @@ from employment import TOTALS, employment
 import affinedp as adp
 from affinedp.cli.release import release_file
 from affinedp.errors import AffineDPError
-from affinedp.tables import read_table_release
+from affinedp.tables import read_release
 
 TEXT = """
 index = "day"
@@ -144,7 +144,7 @@ def test_what_is_wrong_is_named(tmp_path, old, new, words):
     assert old in TEXT
     file.write_text(TEXT.replace(old, new), encoding="utf-8")
     with pytest.raises(AffineDPError, match=words) as refusal:
-        read_table_release(file)
+        read_release(file)
     assert "table.toml" in str(refusal.value)
 
 
@@ -155,7 +155,7 @@ def test_an_index_that_is_no_column(folder):
 
 
 def test_the_example_file_describes_the_real_table(tmp_path):
-    read = read_table_release(Path(__file__).parents[2] / "examples" / "us_employment.toml")
+    read = read_release(Path(__file__).parents[2] / "examples" / "us_employment.toml")
     assert read.index == ("month",)
     assert {name: list(parts) for name, parts in read.release.totals.items()} == TOTALS
     table = employment()

@@ -11,8 +11,7 @@ import pytest
 from scipy import stats
 
 from affinedp.errors import AffineDPError
-from affinedp.tables import TableRelease, count_people, read_table_release, with_total_rows
-from affinedp.tables.files import table_toml
+from affinedp.tables import TableRelease, count_people, read_release, with_total_rows
 from affinedp.tables.refusals import TableError
 
 WARDS = {"city": ["A", "B"], "ward": ["n", "s"]}
@@ -160,8 +159,8 @@ def test_refused_rows():
 
 def test_bounds_are_said_in_a_file(tmp_path):
     file = tmp_path / "table.toml"
-    file.write_text(table_toml(release()), encoding="utf-8")
-    again = read_table_release(file).release
+    file.write_text(release().toml(), encoding="utf-8")
+    again = read_release(file).release
     first, second = (one.design(table_of(BASE)).guarantee for one in (release(), again))
     assert first.neighbours == second.neighbours
     assert "at most 2 rows" in first.neighbours

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -28,12 +29,11 @@ from affinedp.audit.attacks import (
     releases,
 )
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import real_array, whole_number
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
-from affinedp.privacy.guarantee import Guarantee
-from affinedp.privacy.promise import promised_about
+from affinedp.privacy.guarantee import Guarantee, promised_about
 from affinedp.progress import Progress
 from affinedp.show.page import printable
 
@@ -109,6 +109,8 @@ class AuditResult:
 def audit(
     mechanism: Mechanism,
     *,
+    attack: Literal["likelihood ratio", "low bits"] = "likelihood ratio",
+    pair: Sequence[ArrayLike] | None = None,
     claim: Guarantee | tuple[float, float] | None = None,
     delta: float | None = None,
     release: Release | None = None,
@@ -118,18 +120,28 @@ def audit(
     seed: int | None = 0,
     n_jobs: int = 1,
 ) -> AuditResult:
-    """Attack releases of the worst pair of neighbours with the likelihood ratio.
+    """Attack real releases of a pair of neighbours, by the likelihood ratio or by the last bits.
 
     Theorems 1 and 2 of the paper say which pair is the worst, and along it no attack on additive
-    noise is better.  (Laplace noise on more coordinates than needed, then projected, has no
-    such ratio in closed form; there the attack is only a good one.)  Combinations that come out
-    without noise are looked for first, among up to 500 outputs.  An audit refutes promises; it
-    proves none.
+    noise is better than the likelihood ratio.  (Laplace noise on more coordinates than needed,
+    then projected, has no such ratio in closed form; there the attack is only a good one.)
+    Combinations that come out without noise are looked for first, among up to 500 outputs.
+
+    The attack on low bits looks at what floating point does, and at nothing else: the last bit of
+    every output, and by how many units of the last place the outputs miss the equations that they
+    should obey.  Which patterns speak for which data is learnt on one half of the runs and counted
+    on the other.  ``F @ x + L @ eta`` in double precision fails, however large the noise;
+    ``Mechanism.release`` must pass.  An audit refutes promises; it proves none.
 
     Parameters
     ----------
     mechanism : Mechanism
         What the attacker knows: equations, query, noise matrix and law.
+    attack : {"likelihood ratio", "low bits"}
+        What the attacker looks at.
+    pair : two array_like of shape (n,), optional
+        Neighbours, for the attack on low bits; by default a public point of the manifold and its
+        worst neighbour.
     claim : Guarantee or (ε, δ), optional
         What is tested; the mechanism's own guarantee by default.
     delta : float, optional
@@ -165,74 +177,51 @@ def audit(
     (False, True)
     >>> audit(careless, runs=2_000, confidence=1 - 1e-9).passed     # its own claim is honest
     True
+
+    Noise that is added in double precision tells data apart by its last bits.
+
+    >>> m = adp.design_laplace(adp.AffineManifold([[1, -3]]), epsilon=0.1)
+    >>> L, noise = m.noise_matrix, np.random.default_rng(0)
+    >>> naive = lambda x: x + noise.laplace(size=(len(x), 1)) @ L.T
+    >>> audit(m, attack="low bits", release=naive, runs=10_000).passed
+    False
+    >>> audit(m, attack="low bits", runs=10_000, confidence=1 - 1e-9).passed
+    True
     """
     trial = _trial(mechanism, claim, delta, runs, confidence, seed, n_jobs)
     neighbours = adjacency_of(
         mechanism.manifold, mechanism.adjacency if adjacency is None else adjacency
     )
     target = Target.of(mechanism, release, neighbours)
-    attack = leak_attack(target)
-    if attack is None:
-        attack = likelihood_attack(target, trial.stated, trial.delta)
-    return _run(target, attack, trial)
+    if attack == "low bits":
+        return _run(target, low_bits(target, *_pair(target, trial, pair)), trial)
+    if attack != "likelihood ratio" or pair is not None:
+        raise AffineDPError(
+            f"attack must be 'likelihood ratio' or 'low bits' (which alone takes a pair), "
+            f"not {attack!r}"
+        )
+    found = leak_attack(target)
+    if found is None:
+        found = likelihood_attack(target, trial.stated, trial.delta)
+    return _run(target, found, trial)
 
 
-def low_bits_attack(
-    mechanism: Mechanism,
-    x0: ArrayLike | None = None,
-    x1: ArrayLike | None = None,
-    *,
-    claim: Guarantee | tuple[float, float] | None = None,
-    delta: float | None = None,
-    release: Release | None = None,
-    runs: int = 100_000,
-    confidence: float = 0.999,
-    seed: int | None = 0,
-    n_jobs: int = 1,
-) -> AuditResult:
-    """Attack what floating point does to releases, and nothing else.
-
-    Looked at are the last bit of every output, and by how many units of the last place the
-    outputs miss the equations that they should obey.  Which patterns speak for which data is
-    learnt on one half of the runs and counted on the other.  ``F @ x + L @ eta`` in double
-    precision fails, however large the noise; ``Mechanism.release`` must pass.
-
-    Parameters
-    ----------
-    mechanism : Mechanism
-        What the attacker knows.
-    x0, x1 : array_like, shape (n,), optional
-        Neighbours; by default a public point of the manifold, and the worst neighbour of x0.
-    claim, delta, release, runs, confidence, seed, n_jobs
-        As for :func:`audit`.
-
-    Returns
-    -------
-    AuditResult
-
-    Examples
-    --------
-    >>> import affinedp as adp
-    >>> m = adp.design_laplace(adp.AffineManifold([[1, -3]]), epsilon=0.1)
-    >>> L, noise = m.noise_matrix, np.random.default_rng(0)
-    >>> naive = lambda x: x + noise.laplace(size=(len(x), 1)) @ L.T
-    >>> low_bits_attack(m, release=naive, runs=10_000).passed
-    False
-    >>> low_bits_attack(m, runs=10_000, confidence=1 - 1e-9).passed
-    True
-    """
-    trial = _trial(mechanism, claim, delta, runs, confidence, seed, n_jobs)
-    target = Target.of(mechanism, release, mechanism.adjacency)
-    start = target.start if x0 is None else _on_manifold(mechanism, x0, "x0")
-    if x1 is None:
-        end = start + likelihood_attack(target, trial.stated, trial.delta).direction
-    else:
-        end = _on_manifold(mechanism, x1, "x1")
+def _pair(
+    target: Target, trial: _Trial, pair: Sequence[ArrayLike] | None
+) -> tuple[FloatArray, FloatArray]:
+    """The neighbours that are told apart, checked."""
+    mechanism = target.mechanism
+    if pair is None:
+        start = target.start
+        return start, start + likelihood_attack(target, trial.stated, trial.delta).direction
+    if len(pair) != 2:
+        raise AffineDPError("pair must be two data sets")
+    start, end = (_on_manifold(mechanism, x, f"pair[{i}]") for i, x in enumerate(pair))
     apart = dense(target.inverse @ (target.query @ (end - start)))
     distance = float(mechanism.noise.gauges(apart[:, None]).lower[0])
     if distance > mechanism.guarantee.sensitivity * (1 + 1e-6):
-        raise AffineDPError("x0 and x1 are further apart than neighbours are")
-    return _run(target, low_bits(target, start, end), trial)
+        raise AffineDPError("the pair is further apart than neighbours are")
+    return start, end
 
 
 def _on_manifold(mechanism: Mechanism, x: ArrayLike, name: str) -> FloatArray:
@@ -268,17 +257,16 @@ def _trial(
 ) -> _Trial:
     if not isinstance(mechanism, Mechanism):
         raise AffineDPError(f"the first argument must be a Mechanism, not {mechanism!r}")
-    if not _is_count(runs) or runs < FEWEST_RUNS:
-        raise AffineDPError(f"runs must be a number of at least {FEWEST_RUNS}, not {runs!r}")
-    if seed is not None and (not _is_count(seed) or seed < 0):
-        raise AffineDPError(f"seed must be a whole number from 0 on, or None, not {seed!r}")
-    if not _is_count(n_jobs) or n_jobs == 0:
+    count = whole_number(runs, "runs", FEWEST_RUNS)
+    if seed is not None:
+        whole_number(seed, "seed", 0)
+    if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
         raise AffineDPError(f"n_jobs must be a number of workers (-1: all), not {n_jobs!r}")
     sure = float(real_array(confidence, "confidence", 0))
     if not 0 < sure < 1:
         raise AffineDPError(f"confidence must lie in (0, 1), not {confidence!r}")
     stated, at = _claimed(mechanism.guarantee if claim is None else claim, delta)
-    return _Trial(stated, at, int(runs), sure, seed, int(n_jobs))
+    return _Trial(stated, at, count, sure, seed, int(n_jobs))
 
 
 def _claimed(claim: Guarantee | tuple[float, float], delta: float | None) -> tuple[float, float]:
@@ -296,10 +284,6 @@ def _claimed(claim: Guarantee | tuple[float, float], delta: float | None) -> tup
     if at is not None and at != numbers[1]:
         raise AffineDPError(f"delta is {at}, but the claim is about δ = {numbers[1]}")
     return float(numbers[0]), float(numbers[1])
-
-
-def _is_count(value: object) -> bool:
-    return isinstance(value, int | np.integer) and not isinstance(value, bool)
 
 
 # ---------------------------------------------------------------------- runs

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from affinedp.budget.filters import Filter, Losses, multiplied
 from affinedp.errors import AffineDPError
@@ -219,6 +219,20 @@ class Transaction(ABC):
     @abstractmethod
     def check(self) -> None:
         """Refuse what keeps the events, if it is damaged."""
+
+
+class Closing:
+    """What is open until it is closed, as by the end of a ``with``."""
+
+    def close(self) -> None:
+        """Refuse everything from now on."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *ended: object) -> None:
+        self.close()
 
 
 class Store(ABC):

@@ -44,8 +44,7 @@ from typing import NamedTuple
 
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon
-from affinedp.laws.curves import EPS, ComposedCurve
-from affinedp.laws.pure_curves import dominating_gaussian, is_pure, pair_of
+from affinedp.laws.curves import EPS, ComposedCurve, dominating_gaussian, is_pure, pair_of
 
 # Numbers A of the rule "apart".
 STEPS = 16

@@ -17,13 +17,14 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
 from typing import Literal
 
+from affinedp.arrays import yes_or_no
 from affinedp.budget.address import checked_path, is_server
 from affinedp.budget.events import (
     MOST_RELEASES,
     STOP,
+    Closing,
     Events,
     State,
     Store,
@@ -44,6 +45,7 @@ from affinedp.budget.postgres import (
 )
 from affinedp.budget.sqlite import FileStore, create_file
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import whole_number
 from affinedp.privacy.guarantee import Guarantee
 
 Rows = Literal["same", "different"]
@@ -66,7 +68,7 @@ class BudgetExceededError(LedgerError):
         super().__init__(message)
 
 
-class Ledger:
+class Ledger(Closing):
     """A privacy budget (ε, δ) for one secret, in a file that many processes may charge at once.
 
     A ledger is about one secret: a person, a household, a vehicle.  All charges add up, and
@@ -126,9 +128,9 @@ class Ledger:
         adaptive: bool | None = None,
         same_secret: bool = False,
     ) -> None:
-        if adaptive not in (None, True, False):
-            raise AffineDPError(f"adaptive must be True or False, not {adaptive!r}")
-        self._same_secret = _yes_or_no(same_secret, "same_secret")
+        if adaptive is not None:
+            yes_or_no(adaptive, "adaptive")
+        self._same_secret = yes_or_no(same_secret, "same_secret")
         if protects is not None:
             protects = checked_text(protects, "protects").strip()
             checked_text(protects, "protects")
@@ -341,17 +343,6 @@ class Ledger:
         """Refuse everything from now on; nothing is open between two calls."""
         self._events.closed = True
 
-    def __enter__(self) -> Ledger:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         return (
             f"Ledger({self._events.store.address!r}, epsilon={self.epsilon!r}, "
@@ -359,7 +350,7 @@ class Ledger:
         )
 
     def _declared(self, same_secret: bool | None) -> bool:
-        return self._same_secret if same_secret is None else _yes_or_no(same_secret, "same_secret")
+        return self._same_secret if same_secret is None else yes_or_no(same_secret, "same_secret")
 
     def _now(self) -> State:
         """What it says, with the events that others added."""
@@ -503,10 +494,7 @@ def _losses_of(guarantee: Guarantee, releases: int) -> Losses:
     """What a guarantee costs; one without a promise is refused."""
     if not isinstance(guarantee, Guarantee):
         raise AffineDPError(f"a ledger charges a Guarantee, not {type(guarantee).__name__}")
-    if isinstance(releases, bool) or not isinstance(releases, numbers.Integral):
-        raise AffineDPError(f"releases must be a whole number, not {releases!r}")
-    if not 1 <= releases <= MOST_RELEASES:
-        raise AffineDPError(f"releases must be 1 to {MOST_RELEASES}, not {releases!r}")
+    count = whole_number(releases, "releases", most=MOST_RELEASES)
     losses = guarantee.curve.losses()
     if guarantee.leak is not None or not losses or not all(math.isfinite(s) for _, s in losses):
         raise BudgetExceededError(
@@ -514,7 +502,7 @@ def _losses_of(guarantee: Guarantee, releases: int) -> Losses:
             requested=math.inf,
             remaining=0.0,
         )
-    return multiplied(losses, int(releases))
+    return multiplied(losses, count)
 
 
 # ---------------------------------------------------------------------- where it is
@@ -563,9 +551,3 @@ def _real_path(path: str | os.PathLike[str]) -> Path:
     if not real.parent.is_dir():
         raise LedgerError(f"there is no directory {real.parent} for the ledger")
     return real
-
-
-def _yes_or_no(value: bool, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise AffineDPError(f"{name} must be True or False, not {value!r}")
-    return value

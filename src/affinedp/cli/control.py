@@ -481,7 +481,7 @@ def _one_resolution(word: str) -> Any:
 
 def read_limits(path: Path | None) -> dict[str, Any]:
     """Return the range of the sensors and the limits that keep it, from a TOML or JSON file."""
-    from affinedp.files.declared import Document, Field, FileKind
+    from affinedp.files.documents import Document, Field, FileKind
     from affinedp.files.values import a, as_written
 
     def limits(told: Document) -> dict[str, Any]:

@@ -90,9 +90,8 @@ def show(path: str = _LEDGER) -> Answer:
     if answer["moved_to"] is not None:
         place = visible(answer["moved_to"])
         lines.insert(0, f"moved       to {place}: charges since then are there, not here")
-    for kind in answer["neighbours"]:
-        mark = f" ({kind['unit']}: same secret, as was said)" if kind["same_secret"] else ""
-        lines.append(f"            {kind['releases']} × {visible(kind['neighbours'] + mark)}")
+    for (unit, text, declared), count in releases.items():
+        lines.append(f"            {count} × {_whom(unit, text, declared)}")
     return Answer(answer, "\n".join([*lines, f"head        {answer['head']}"]))
 
 
@@ -115,12 +114,16 @@ def history(path: str = _LEDGER) -> Answer:
         times = f" × {entry.releases}" if entry.releases > 1 else ""
         confirmed = "released" if entry.status == "released" else "charged, release not confirmed"
         label = visible(entry.label or "")
-        mark = "; same secret, as was said" if entry.same_secret else ""
         lines += [
             f"{entry.id:>6}  {entry.time[:19]}Z  {losses}{times}  {confirmed}  {label}",
-            f"        {visible(f'{entry.unit}{mark}: {entry.neighbours}')}",
+            f"        {_whom(entry.unit, entry.neighbours, entry.same_secret)}",
         ]
     return Answer([asdict(entry) for entry in entries], "\n".join(lines))
+
+
+def _whom(unit: str, neighbours: str, declared: bool) -> str:
+    """Whom a charge protects, and that its secret was said to be the ledger's, if it was."""
+    return visible(neighbours + (f" ({unit}: same secret, as was said)" if declared else ""))
 
 
 def _noise(entry: LedgerEntry) -> str:
@@ -132,7 +135,7 @@ def _noise(entry: LedgerEntry) -> str:
 
 def _loss(law: str, sensitivity: float) -> str:
     """One loss: its law, and its ε if it is pure, else the sensitivity in units of the noise."""
-    from affinedp.laws.pure_curves import THREE_ATOMS, is_pure
+    from affinedp.laws.curves import THREE_ATOMS, is_pure
 
     name = THREE_ATOMS.strip() if law.startswith(THREE_ATOMS) else law
     return f"{name} {'ε' if is_pure(law) else 's'} = {sensitivity:.6g}"

@@ -91,7 +91,7 @@ def attended() -> Iterator[threading.Event]:
             raise KeyboardInterrupt
         stop.set()
 
-    handler = _OnStandardError()
+    handler = _OnStderr()
     package = logging.getLogger("affinedp")
     before = package.level
     previous = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -106,7 +106,7 @@ def attended() -> Iterator[threading.Event]:
             signal.signal(number, action)
 
 
-class _OnStandardError(logging.Handler):
+class _OnStderr(logging.Handler):
     """Lines on standard error as it is now: a progress bar puts them above itself."""
 
     def emit(self, record: logging.LogRecord) -> None:

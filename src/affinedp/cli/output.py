@@ -16,6 +16,7 @@ from affinedp.files.values import visible
 if TYPE_CHECKING:
     from affinedp.privacy.guarantee import Guarantee
 
+WORD = 32  # what is longer, such as a path, is no word and may break
 LEAST_WIDTH = 40  # columns of a table for people, however few a terminal claims to have
 
 
@@ -47,24 +48,49 @@ def say_table(
     title: str | None = None,
     right: Iterable[str] = (),
 ) -> None:
-    """Print a table, with columns of numbers to the right."""
+    """Print a table, with columns of numbers to the right; row by row where words would break."""
     from rich import box
     from rich.console import Console
+    from rich.padding import Padding
     from rich.table import Table
     from rich.text import Text
 
+    names, numbers = [visible(heading) for heading in headings], set(right)
+    cells = [[visible(cell) for cell in row] for row in rows]
+    # COLUMNS=0 or 1 would leave nothing of it
+    console = Console(width=max(Console().width, LEAST_WIDTH))
+    widths = _widths([names, *cells], console.width)
+    if widths is None:
+        console.print(*([Text(visible(title))] if title else ()))
+        for first, *others in cells:
+            told = "; ".join(f"{name}: {cell}" for name, cell in zip(names[1:], others) if cell)
+            console.print(Text(first), Padding(Text(told), (0, 0, 1, 4)))
+        return
     table = Table(title=title and visible(title), box=box.SIMPLE)
-    numbers = set(right)
-    for heading in headings:
-        # a long name is told in full, over several lines
-        justify: Literal["left", "right"] = "right" if heading in numbers else "left"
-        table.add_column(visible(heading), justify=justify, overflow="fold")
-    for row in rows:
-        table.add_row(*(Text(visible(cell)) for cell in row))
-    console = Console()
-    if console.width < LEAST_WIDTH:  # COLUMNS=0 or 1 would leave nothing of it
-        console = Console(width=LEAST_WIDTH)
+    for name, width in zip(names, widths):
+        justify: Literal["left", "right"] = "right" if name in numbers else "left"
+        table.add_column(name, justify=justify, width=width, overflow="fold")
+    for row in cells:
+        table.add_row(*map(Text, row))
     console.print(table)
+
+
+def _widths(lines: list[list[str]], most: int) -> list[int] | None:
+    """The widths of columns that fit, the widest narrowed first; None where a word would break."""
+    from rich.cells import cell_len
+
+    columns = list(zip(*lines))
+    widths = [max(map(cell_len, column)) for column in columns]
+    least = [
+        max((min(cell_len(word), WORD) for cell in column for word in cell.split()), default=0)
+        for column in columns
+    ]
+    while sum(widths) + 3 * len(widths) + 1 > most:  # with space around each
+        open_ = [place for place, width in enumerate(widths) if width > least[place]]
+        if not open_:
+            return None
+        widths[max(open_, key=widths.__getitem__)] -= 1
+    return widths
 
 
 def for_people(epsilon: float) -> str:

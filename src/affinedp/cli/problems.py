@@ -261,7 +261,15 @@ def say_forgotten(problem: Problem, data: Path | None) -> None:
     from affinedp.discovery.forgotten import forgotten_equations
     from affinedp.files.data import read_table
 
-    found = forgotten_equations(problem.manifold, read_table(data, long_numbers="text"))
+    table, names = read_table(data, long_numbers="text"), problem.manifold.names
+    missing = [name for name in names if name not in table.columns]
+    if missing:
+        others = ", ".join(str(name) for name in table.columns if name not in names)
+        raise AffineDPError(
+            f"{data.name} has no column {missing[0]!r}, which the problem names"
+            + (f"; columns that the problem does not name: {others[:200]}" if others else "")
+        )
+    found = forgotten_equations(problem.manifold, table)
     for equation in found:
         warn(f"not given, but the data obeys: {equation}")
 

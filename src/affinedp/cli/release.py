@@ -175,7 +175,8 @@ def _with_mechanism(
         "output": str(output),
         **budget_left(budget),
     }
-    return answer, [f"released {len(published):,} rows to {output}"]
+    rows = "1 row" if len(published) == 1 else f"{len(published):,} rows"
+    return answer, [f"released {rows} to {output}"]
 
 
 def release_file(
@@ -194,10 +195,10 @@ def release_file(
     from affinedp.cli.pending import budget_left, settled_in_the_end
     from affinedp.cli.tables import labelled_table
     from affinedp.files.data import check_writable, read_table, write_table
-    from affinedp.tables.files import describes_margins, read_margin_release, read_table_release
+    from affinedp.tables.files import MarginFile, read_release
 
-    margins = describes_margins(description)
-    read: Any = (read_margin_release if margins else read_table_release)(description)
+    read: Any = read_release(description)
+    margins = isinstance(read, MarginFile)
     noise = None if margins else _beside(output, read.noise)
     page = _beside(output, read.report)
     further = [path for path in (noise, page) if path is not None]

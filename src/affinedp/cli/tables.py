@@ -38,17 +38,16 @@ def preview(
     affinedp tables preview table.toml data.csv
     affinedp tables preview table.toml data.csv --level 0.9 --json
     """
-    from affinedp.tables.files import describes_margins, read_margin_release, read_table_release
+    from affinedp.tables.files import MarginFile, read_release
 
     expect(description, "table description")
     design: Any
-    if describes_margins(description):
-        design = read_margin_release(description).release.design()
+    read = read_release(description)
+    if isinstance(read, MarginFile):
+        design = read.release.design()
     elif data is None:
-        read = read_table_release(description)
         design = read.release.design(_columns_only(read, description))
     else:
-        read = read_table_release(description)
         expect(data, "data")
         table = labelled_table(data, read.index)
         with about(data):
@@ -140,7 +139,6 @@ def guess(
 
     from affinedp.files.writing import write_text
     from affinedp.tables.crosstab import from_crosstab
-    from affinedp.tables.files import table_toml
 
     expect(data, "data")
     table = labelled_table(data, (index,))
@@ -161,7 +159,7 @@ def guess(
         say=lambda text: None,
         releases=releases,
     )
-    text = table_toml(release, [index]).rstrip()
+    text = release.toml([index]).rstrip()
     lines = [
         "# guessed from the labels: check every line before anything is released",
         "# labels are published as they are: with other people in the data they must be the same",

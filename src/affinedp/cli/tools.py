@@ -32,15 +32,14 @@ def audit(
     --------
     affinedp audit mechanism.json --runs 20000
     """
-    from affinedp.audit.trial import audit as likelihood_ratio_attack
-    from affinedp.audit.trial import low_bits_attack
+    from affinedp.audit.trial import audit as attacked
     from affinedp.mechanism import Mechanism
 
     expect(mechanism, "mechanism")
     claim = None if epsilon is None else (epsilon, delta or 0.0)
-    attack = low_bits_attack if low_bits else likelihood_ratio_attack
-    found = attack(
+    found = attacked(
         Mechanism.load(mechanism),
+        attack="low bits" if low_bits else "likelihood ratio",
         claim=claim,
         delta=None if claim else delta,
         runs=runs,

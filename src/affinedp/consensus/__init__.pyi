@@ -1,11 +1,8 @@
 from .agent import Agent as Agent
 from .keys import Keys as Keys
 from .network_file import read_network as read_network
-from .network_file import write_network as write_network
 from .one_draw import AgentNoise as AgentNoise
 from .private import PrivateConsensus as PrivateConsensus
 from .pushsum import PrivatePushSum as PrivatePushSum
-from .pushsum import PushSumAgent as PushSumAgent
-from .pushsum import PushSumMessage as PushSumMessage
 from .regression import PrivateRegression as PrivateRegression
 from .sweeps import sweep as sweep

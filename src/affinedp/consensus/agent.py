@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
+from affinedp.budget.events import Closing
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.message import (
     FREE,
@@ -45,7 +46,7 @@ AGENT = Owner("agent", "value", copies_leak=False)
 FIRST_RUN = 1
 
 
-class Agent:
+class Agent(Closing):
     """An agent that knows its value and draws its noise once.
 
     Parameters
@@ -323,12 +324,6 @@ class Agent:
     def close(self) -> None:
         """Close the state; the agent can be opened again and goes on where it was."""
         self._run.close()
-
-    def __enter__(self) -> Agent:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         where = f"run {self.run}, round {self.round}"

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from affinedp import errors
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number, real_array, real_matrix
+from affinedp.exact.numbers import is_number, real_array, real_matrix, whole_number
 
 # "metropolis", "uniform", one weight for all links, or one for each link.
 Weights: TypeAlias = "str | float | ArrayLike | None"
@@ -129,13 +129,6 @@ class Network:
             )
 
 
-def whole(value: Any, what: str, least: int) -> int:
-    """Return a whole number that is not too small, or refuse it."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < least:
-        raise AffineDPError(f"{what} must be a whole number, at least {least}, not {value!r}")
-    return int(value)
-
-
 def is_name(name: object) -> bool:
     """Whether something can be the name of an agent: a tuple of lists looks hashable and is not."""
     try:
@@ -211,7 +204,7 @@ def square_matrix(given: Any, what: str) -> Any:
 
 def checked_names(names: Any, n: int) -> Sequence[Hashable]:
     """Return the names of n agents, at least two; numbers from 0 on as a range."""
-    count = whole(n, "to average something, the number of agents", 2)
+    count = whole_number(n, "to average something, the number of agents", 2)
     if names is None:
         return range(count)
     kept = tuple(names) if isinstance(names, Iterable) else ()

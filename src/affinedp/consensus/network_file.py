@@ -18,7 +18,6 @@ twice.  Everything but the values is public; values are for trials, where one pe
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,12 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
 from affinedp.consensus.private import PrivateConsensus
 from affinedp.errors import AffineDPError
-from affinedp.files.declared import Document, Field, FileKind
+from affinedp.files.documents import Document, Field, FileKind
 from affinedp.files.values import a, as_written, filled_list, number, one_of, shown
-from affinedp.files.writing import write_for_owner
 
 
 def _count(value: Any, where: str) -> int:
@@ -124,74 +121,6 @@ def read_network(path: str | os.PathLike[str]) -> NetworkFile:
     (('anna', 'ben', 'cleo'), None)
     """
     return _NETWORK.read(Path(path), _network_file)
-
-
-def write_network(
-    path: str | os.PathLike[str],
-    consensus: PrivateConsensus,
-    *,
-    rounds: int | None = None,
-    values: Mapping[Any, float] | FloatArray | None = None,
-) -> None:
-    """Write the network file of a simulated network, to run its agents as processes.
-
-    Parameters
-    ----------
-    path : str or Path
-        A ``.toml`` file that does not exist; for its owner only, since it may hold values.
-    consensus : PrivateConsensus
-        The network with its noise.
-    rounds : int, optional
-        How many rounds the agents go.
-    values : mapping of agents, or array_like, optional
-        x(0), for a trial on one machine.
-
-    Examples
-    --------
-    >>> import pathlib, tempfile
-    >>> import networkx as nx
-    >>> ring = PrivateConsensus(nx.cycle_graph(3), law="gaussian", epsilon=1.0, delta=0.01)
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     file = pathlib.Path(folder, "network.toml")
-    ...     write_network(file, ring, rounds=30)
-    ...     again = read_network(file)
-    >>> again.rounds, bool((again.consensus.sigma == ring.sigma).all())
-    (30, True)
-    """
-    file, names = Path(path), consensus.process_names
-    if file.suffix.lower() != ".toml":
-        raise AffineDPError(f"{file} must end in .toml")
-    lines = [] if rounds is None else [f"rounds = {_count(rounds, 'rounds')}"]
-    rows, columns, weights = consensus.network.links()
-    links = [
-        f"    [{_text(names[i])}, {_text(names[j])}, {w!r}],"
-        for i, j, w in zip(rows.tolist(), columns.tolist(), weights.tolist())
-        if i < j
-    ]
-    lines += ["links = [", *links, "]", "", "[noise]", f"law = {_text(consensus.law)}"]
-    noise = consensus.noise
-    given = {"sigma": noise.sigma} if noise.epsilon is None else {"epsilon": noise.epsilon}
-    for key, array in {**given, "mu": noise.mu}.items():
-        lines.append(f"{key} = {_per_agent(names, array)}")
-    if noise.delta:
-        lines.append(f"delta = {noise.delta!r}")
-    if values is not None:
-        found = consensus.network.values(values, "values")
-        lines += ["", "[values]"]
-        lines += [f"{_text(n)} = {float(v)!r}" for n, v in zip(names, found)]
-    write_for_owner(file, "\n".join(lines) + "\n")
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _per_agent(names: tuple[str, ...], array: FloatArray) -> str:
-    """One number, or a table of them."""
-    if np.all(array == array[0]):
-        return repr(float(array[0]))
-    pairs = (f"{_text(name)} = {float(value)!r}" for name, value in zip(names, array))
-    return "{ " + ", ".join(pairs) + " }"
 
 
 def _network_file(told: Document) -> NetworkFile:

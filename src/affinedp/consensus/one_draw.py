@@ -24,6 +24,7 @@ from affinedp.consensus.graph import Network, listed
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import is_number
+from affinedp.exact.rounding import two_products
 from affinedp.laws.base import Law, LawName, Moves, law_named
 from affinedp.laws.calibration import gaussian_sigma
 from affinedp.laws.gaussian import Gaussian
@@ -33,7 +34,7 @@ from affinedp.neighbours.adjacency import LISTED, Adjacency, Columns
 from affinedp.parts import digest
 from affinedp.privacy.design import Design
 from affinedp.privacy.guarantee import Asked, Guarantee
-from affinedp.strategies.base import Largest, Prepared, Promised, Strategy, rounded_up
+from affinedp.strategies.base import SHARE, Largest, Prepared, Promised, Strategy, rounded_up
 from affinedp.strategies.dense import Dense
 
 PerAgent = float | ArrayLike | Mapping[Any, float]
@@ -158,6 +159,69 @@ class OneDraw(Strategy):
         """Return the public part of releases: those of one number with independent noise."""
         one = Dense(VALUE, np.eye(1), np.array([[self.sigma]]), self.names)
         return one.prepare(adjacency, law, promised, bound)
+
+
+@dataclass(frozen=True, eq=False)
+class AverageOfAll(Strategy):
+    """The average of what all agents drew once: what their messages come to, and keep."""
+
+    kind = "average of agents"
+    draw: OneDraw  # of the agent with the least noise, which decides the promise
+    sigma: FloatArray
+
+    domain: ClassVar[AffineManifold] = VALUE  # type: ignore[misc]
+    names: ClassVar[tuple[str, ...]] = ("average",)  # type: ignore[misc]
+
+    def __post_init__(self) -> None:
+        if np.ndim(self.sigma) != 1 or self.draw.sigma not in self.sigma:
+            raise AffineDPError("the draw that decides must be that of one of the agents")
+
+    @property
+    def coordinates(self) -> int:
+        """One for each agent."""
+        return len(self.sigma)
+
+    def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
+        """Return moves of one agent in units of its draw."""
+        return self.draw.measure(moves, absolute)
+
+    def largest(self, adjacency: Adjacency, law: Law) -> Largest:
+        """Return what all messages promise: the average is made of them."""
+        return self.draw.largest(adjacency, law)
+
+    def loadings(self, combinations: Matrix | None = None) -> Matrix:
+        """Return the average in units of η."""
+        rows = np.eye(1) if combinations is None else np.asarray(combinations)
+        return np.asarray(rows * (self.sigma / self.coordinates))
+
+    def scaled(self, factor: float) -> AverageOfAll:
+        """Return the same with larger draws."""
+        return replace(self, draw=self.draw.scaled(factor), sigma=self.sigma * factor)
+
+    def prepare(
+        self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
+    ) -> Prepared:
+        """Return how much larger the draws of agents are: they release, this does not."""
+        if bound is not None:
+            raise AffineDPError("a bound belongs to one agent: give it to PrivateConsensus.agent")
+        return _OfAgents()
+
+
+@dataclass(frozen=True)
+class _OfAgents(Prepared):
+    """No release: agents draw, each for itself."""
+
+    # at least what the grid adds to the draw of any agent without a bound
+    factor: float = 1 + 4 * SHARE
+    bound: float | None = None
+
+    def check(self, data: Any) -> None:
+        """Refuse to release."""
+        raise AffineDPError(
+            "agents publish, each for itself: PrivateConsensus.agent draws its noise once"
+        )
+
+    steps = shared = draw = reconstruct = check  # type: ignore[assignment]
 
 
 def agent_mechanism(
@@ -404,6 +468,29 @@ class NoisyNetwork:
         """What all that is sent promises to every agent, however long it runs (Theorem 4)."""
         return self.mechanism.guarantee
 
+    @cached_property
+    def result(self) -> Mechanism:
+        """The average that all messages come to, for intervals and functions of it.
+
+        The mean of all messages of one time is the average of the values and of the draws, at any
+        time; a single message, or an estimate of push-sum, is so once differences have died out.
+        It is made of messages, so its guarantee is theirs.
+
+        Examples
+        --------
+        >>> import networkx as nx
+        >>> from affinedp.consensus import PrivateConsensus
+        >>> consensus = PrivateConsensus(nx.cycle_graph(100), law="laplace", epsilon=1.0)
+        >>> low, high = consensus.result.interval([20.0])
+        >>> round(float(high[0]), 2)
+        20.28
+        >>> print(consensus.result.function([20.0], "100 * average"))
+        2000 (95 %: 1972.25 to 2027.75)
+        """
+        draw = self.mechanism.strategy
+        assert isinstance(draw, OneDraw)
+        return replace(self.mechanism, strategy=AverageOfAll(draw, self.sigma))
+
     def agent_guarantee(self, agent: Hashable) -> Guarantee:
         """Return what all that is sent promises to one agent.
 
@@ -437,24 +524,13 @@ def divide_up(top: FloatArray, bottom: FloatArray) -> FloatArray:
     a, a_exponent = np.frexp(top)
     b, b_exponent = np.frexp(bottom)
     q = a / b
-    # q b − a without rounding: Dekker's product, and Sterbenz' difference
-    product = q * b
-    q_high, q_low = _split(q)
-    b_high, b_low = _split(b)
-    rounding = ((q_high * b_high - product) + q_high * b_low + q_low * b_high) + q_low * b_low
+    product, rounding = two_products(q, b)  # q b − a without rounding: Sterbenz' difference
     q = np.where((product - a) + rounding < 0, np.nextafter(q, np.inf), q)
     with np.errstate(over="ignore", under="ignore"):
         result = np.ldexp(q, a_exponent - b_exponent)
     # below the normal numbers the scaling itself rounds
     tiny = result < np.finfo(np.float64).tiny
     return np.asarray(np.where(tiny, np.finfo(np.float64).tiny, result))
-
-
-def _split(x: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Veltkamp's split into two halves of at most 26 bits."""
-    wide = 134217729.0 * x
-    high = wide - (wide - x)
-    return high, x - high
 
 
 def _not_negative(network: Network, given: PerAgent, what: str) -> FloatArray:

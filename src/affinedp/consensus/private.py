@@ -5,10 +5,12 @@ It is simulated, predicted and bounded here, and handed to the agents that run i
 
 from __future__ import annotations
 
+import json
 import numbers
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -26,13 +28,14 @@ from affinedp.consensus.eigenvalues import (
     modes_of,
     spectrum_of,
 )
-from affinedp.consensus.graph import Weights, listed, network_from_edges, network_of, whole
+from affinedp.consensus.graph import Weights, listed, network_from_edges, network_of
 from affinedp.consensus.message import checked_name
 from affinedp.consensus.one_draw import AgentNoise, NoisyNetwork, PerAgent, noise_for
 from affinedp.consensus.runs import MOST_NUMBERS, Run, simulate
 from affinedp.consensus.schedule import Schedule, schedule_of
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import real_array, whole_number
+from affinedp.files.writing import write_for_owner
 from affinedp.laws.base import LawName
 
 Seed = int | np.random.SeedSequence | np.random.Generator | None
@@ -239,8 +242,8 @@ class PrivateConsensus(NoisyNetwork):
         -------
         Run
         """
-        count, start = whole(steps, "steps", 0), self._start(x0)
-        repeats = whole(runs, "runs", 1)
+        count, start = whole_number(steps, "steps", 0), self._start(x0)
+        repeats = whole_number(runs, "runs", 1)
         plan = schedule_of(schedule, self.network, count * repeats)
         generator = _generator(seed)
         return simulate(plan, start, self.noise, count, repeats, generator, keep)
@@ -270,7 +273,7 @@ class PrivateConsensus(NoisyNetwork):
         -------
         array, shape (steps + 1, n) or (1, n)
         """
-        count, start = whole(steps, "steps", 0), self._start(x0)
+        count, start = whole_number(steps, "steps", 0), self._start(x0)
         if keep not in ("all", "last"):
             raise AffineDPError(f"keep must be 'all' or 'last', not {keep!r}")
         if keep == "all" and float(count + 1) * self.n > MOST_NUMBERS:
@@ -331,7 +334,7 @@ class PrivateConsensus(NoisyNetwork):
         if method == "estimate" or (method == "auto" and not small):
             if not (isinstance(confidence, numbers.Real) and 0 < confidence < 1):
                 raise AffineDPError(f"confidence must be between 0 and 1, not {confidence!r}")
-            vectors = whole(probes, "probes", 2)
+            vectors = whole_number(probes, "probes", 2)
             plan = schedule_of(schedule, self.network, last * vectors)
             generator = _generator(seed)
             return error_curves.estimated_curve(
@@ -397,7 +400,7 @@ class PrivateConsensus(NoisyNetwork):
             nothing = np.zeros(self.n)
             found = readouts.proposition_1(statement, np.zeros(1), nothing, self.noise, gamma)
             return float(found[0]) if found.ndim == 1 else found[..., 0]
-        start, count = self._start(x0), whole(steps, "steps", 0)
+        start, count = self._start(x0), whole_number(steps, "steps", 0)
         powers = self.spectrum.alpha_bound ** np.arange(count + 1.0)
         return readouts.proposition_1(statement, powers, start, self.noise, gamma)
 
@@ -469,6 +472,60 @@ class PrivateConsensus(NoisyNetwork):
                 "one agent: rename one"
             )
         return names
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        rounds: int | None = None,
+        values: Mapping[Any, float] | FloatArray | None = None,
+    ) -> None:
+        """Write the network file, to run the agents as processes.
+
+        Parameters
+        ----------
+        path : str or Path
+            A ``.toml`` file that does not exist; for its owner only, since it may hold values.
+        rounds : int, optional
+            How many rounds the agents go.
+        values : mapping of agents, or array_like, optional
+            x(0), for a trial on one machine.
+
+        Examples
+        --------
+        >>> import pathlib, tempfile
+        >>> import networkx as nx
+        >>> from affinedp.consensus import read_network
+        >>> ring = PrivateConsensus(nx.cycle_graph(3), law="gaussian", epsilon=1.0, delta=0.01)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     file = pathlib.Path(folder, "network.toml")
+        ...     ring.write(file, rounds=30)
+        ...     again = read_network(file)
+        >>> again.rounds, bool((again.consensus.sigma == ring.sigma).all())
+        (30, True)
+        """
+        file, names = Path(path), self.process_names
+        if file.suffix.lower() != ".toml":
+            raise AffineDPError(f"{file} must end in .toml")
+        lines = [] if rounds is None else [f"rounds = {whole_number(rounds, 'rounds', 0)}"]
+        rows, columns, weights = self.network.links()
+        links = [
+            f"    [{_text(names[i])}, {_text(names[j])}, {w!r}],"
+            for i, j, w in zip(rows.tolist(), columns.tolist(), weights.tolist())
+            if i < j
+        ]
+        lines += ["links = [", *links, "]", "", "[noise]", f"law = {_text(self.law)}"]
+        noise = self.noise
+        given = {"sigma": noise.sigma} if noise.epsilon is None else {"epsilon": noise.epsilon}
+        for key, array in {**given, "mu": noise.mu}.items():
+            lines.append(f"{key} = {_per_agent(names, array)}")
+        if noise.delta:
+            lines.append(f"delta = {noise.delta!r}")
+        if values is not None:
+            found = self.network.values(values, "values")
+            lines += ["", "[values]"]
+            lines += [f"{_text(n)} = {float(v)!r}" for n, v in zip(names, found)]
+        write_for_owner(file, "\n".join(lines) + "\n")
 
     def agent(
         self,
@@ -571,6 +628,18 @@ class PrivateConsensus(NoisyNetwork):
         return AgentNoise(self.law, float(epsilon[place]), delta, mu, bound=bound)
 
 
+def _text(text: str) -> str:
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _per_agent(names: tuple[str, ...], array: FloatArray) -> str:
+    """One number, or a table of them."""
+    if np.all(array == array[0]):
+        return repr(float(array[0]))
+    pairs = (f"{_text(name)} = {float(value)!r}" for name, value in zip(names, array))
+    return "{ " + ", ".join(pairs) + " }"
+
+
 def _times(steps: int | Sequence[int] | IntArray) -> IntArray:
     """All steps up to a number, or the chosen ones."""
     if (
@@ -578,14 +647,14 @@ def _times(steps: int | Sequence[int] | IntArray) -> IntArray:
         or not isinstance(steps, Sequence | np.ndarray)
         or np.ndim(steps) == 0
     ):
-        count = whole(steps, "steps", 0)
+        count = whole_number(steps, "steps", 0)
         if count >= MOST_NUMBERS:
             raise AffineDPError(
                 f"{count:,} steps are too many errors to keep: choose some, such as "
                 "steps=[0, 10, 100, 1000]"
             )
         return np.arange(count + 1)
-    chosen = [whole(step, "each of the chosen steps", 0) for step in steps]
+    chosen = [whole_number(step, "each of the chosen steps", 0) for step in steps]
     if max(chosen, default=0) > readouts.MOST_STEPS:
         raise AffineDPError("a chosen step is beyond 2^53, which doubles cannot count")
     found = np.array(chosen, dtype=np.int64)
@@ -607,6 +676,5 @@ def _generator(seed: Seed) -> np.random.Generator:
     """
     if isinstance(seed, np.random.SeedSequence | np.random.Generator | None):
         return np.random.default_rng(seed)
-    if isinstance(seed, numbers.Integral) and not isinstance(seed, bool) and seed >= 0:
-        return np.random.default_rng(np.random.SeedSequence(int(seed), spawn_key=(0xD2A3,)))
-    raise AffineDPError(f"seed must be a whole number, at least 0, not {seed!r}")
+    number = whole_number(seed, "seed", 0)
+    return np.random.default_rng(np.random.SeedSequence(number, spawn_key=(0xD2A3,)))

@@ -20,7 +20,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.consensus.graph import whole
 from affinedp.consensus.one_draw import NoisyNetwork, PerAgent, noise_for
 from affinedp.consensus.one_way import (
     LEAST_MASS,
@@ -31,7 +30,7 @@ from affinedp.consensus.one_way import (
 )
 from affinedp.consensus.readouts import limit_factor, noise_share
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number
+from affinedp.exact.numbers import is_number, whole_number
 from affinedp.laws.base import LawName
 
 Readout = Literal["message", "corrected"]
@@ -165,8 +164,8 @@ class PrivatePushSum(NoisyNetwork):
         lost : None, float, bool array, shape (rounds, links), or callable, optional
             Which messages are lost: a probability, rows by round, or a function of the round.
         """
-        start, count = self.network.values(x0, "x0"), whole(steps, "steps", 0)
-        repeats, generator = whole(runs, "runs", 1), np.random.default_rng(seed)
+        start, count = self.network.values(x0, "x0"), whole_number(steps, "steps", 0)
+        repeats, generator = whole_number(runs, "runs", 1), np.random.default_rng(seed)
         if float(repeats) * (count + 1) * self.n > MOST_NUMBERS:
             raise AffineDPError("these are too many numbers to keep: use fewer runs or steps")
         losses = losses_of(lost, self.network, generator)  # first: those of mean_square_error
@@ -208,7 +207,7 @@ class PrivatePushSum(NoisyNetwork):
         -------
         array, shape (steps + 1,)
         """
-        start, count = self.network.values(x0, "x0"), whole(steps, "steps", 0)
+        start, count = self.network.values(x0, "x0"), whole_number(steps, "steps", 0)
         own = _share(readout, self.n)
         variances, average = self.noise.variance * self.noise.sigma**2, float(start.mean())
         found = np.empty(count + 1)
@@ -333,7 +332,7 @@ class PushSumAgent:
     ) -> None:
         if not is_number(first) or not math.isfinite(first):
             raise AffineDPError("first must be a finite number: the noisy value of the agent")
-        self.name, self._receivers = str(name), whole(receivers, "receivers", 1)
+        self.name, self._receivers = str(name), whole_number(receivers, "receivers", 1)
         self._known = None if known is None else frozenset(known)
         self._held = (float(first), 1.0)
         self._sent = PushSumMessage(self.name, 0, 0.0, 0.0)

@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, Matrix
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.eigenvalues import check_convergence, spectrum_of
-from affinedp.consensus.graph import Weights, network_of, whole
+from affinedp.consensus.graph import Weights, network_of
 from affinedp.consensus.readouts import shrinking_steps
 from affinedp.domains.base import Domain
 from affinedp.domains.reading import Wrap
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number, real_array
+from affinedp.exact.numbers import is_number, real_array, whole_number
 from affinedp.laws.base import Law
 from affinedp.laws.calibration import gaussian_sigma
 from affinedp.laws.gaussian import Gaussian
@@ -439,7 +439,7 @@ class PrivateRegression:
                 f"there must be {self.moments.numbers} sums for each of {self.network.n} agents, "
                 f"not {messages.shape}"
             )
-        count = self._rounds() if rounds is None else whole(rounds, "rounds", 0)
+        count = self._rounds() if rounds is None else whole_number(rounds, "rounds", 0)
         for _ in range(count):
             messages = self.network.transition @ messages
         slopes = np.array([self._solve(row) for row in self.network.n * messages])

@@ -18,8 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.consensus.eigenvalues import EPS, largest_eigenvalue, largest_eigenvalue_bound
-from affinedp.consensus.graph import Network, is_graph, network_of, whole
+from affinedp.consensus.graph import Network, is_graph, network_of
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import whole_number
 
 # Beyond this many agents and products a better order of the agents pays for itself.
 ORDERED_AGENTS = 30_000
@@ -161,7 +162,7 @@ class Schedule:
         >>> path.schedule([first, second, first]).connects(3)
         True
         """
-        count = whole(steps, "steps", 0)
+        count = whole_number(steps, "steps", 0)
         n, most = self._network.n, max(1, BITS_AT_ONCE // self._network.transition.nnz)
         return all(
             self._reach_everyone(range(first, min(first + most, n)), count)

@@ -1,6 +1,5 @@
 from .by_time import events_sensitivity as events_sensitivity
 from .by_time import leak_after as leak_after
-from .by_time import noise_block as noise_block
 from .by_time import noise_by_time as noise_by_time
 from .by_time import sample_noise as sample_noise
 from .closed_loop import ClosedLoop as ClosedLoop
@@ -9,16 +8,12 @@ from .controllers import ControlledPlant as ControlledPlant
 from .controllers import aware_controller as aware_controller
 from .gateway import Gateway as Gateway
 from .given_noise import verify_output_noise as verify_output_noise
-from .given_noise import verify_trajectory_noise as verify_trajectory_noise
 from .input_noise import design_input_noise as design_input_noise
-from .once import Simulator as Simulator
 from .once import once_then_predict as once_then_predict
 from .once import predict as predict
-from .output_noise import Dynamics as Dynamics
 from .output_noise import design_output_noise as design_output_noise
 from .output_noise import dynamics_of as dynamics_of
 from .output_noise import independent_output_noise as independent_output_noise
 from .overheard import eavesdropper as eavesdropper
 from .sensors import Dither as Dither
 from .sensors import Reach as Reach
-from .simulation import Simulation as Simulation

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.checks import causal, filter_of, whole_number
+from affinedp.control.checks import causal, filter_of
 from affinedp.control.gateway_path import sent
 from affinedp.domains.dynamics import ENDLESS
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.exact.numbers import whole_number
 from affinedp.exact.systems import upper
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.inputs import Inputs
@@ -120,7 +121,8 @@ def noise_block(
 
     Examples
     --------
-    >>> from affinedp.control import design_output_noise, noise_block
+    >>> from affinedp.control import design_output_noise
+    >>> from affinedp.control.by_time import noise_block
     >>> m = design_output_noise(([[1]], [[1]]), 50, epsilon=1.0, delta=0.01)
     >>> noise_block(m, seed=0).ninputs
     1

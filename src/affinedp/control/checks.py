@@ -15,13 +15,6 @@ from affinedp.strategies.causal import Causal
 from affinedp.strategies.filter import Filter
 
 
-def whole_number(value: Any, name: str, least: int = 1) -> int:
-    """Return a whole number as an int, or refuse it."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise AffineDPError(f"{name} must be a whole number, at least {least}, not {value!r}")
-    return int(value)
-
-
 def shaped(value: ArrayLike, shape: tuple[int | None, ...], name: str) -> FloatArray:
     """Return ``value`` as a read-only array of this shape (None: any length), or refuse it."""
     array = real_array(value, name)

@@ -26,7 +26,6 @@ from affinedp.control.checks import (
     semidefinite,
     semidefinite_root,
     shaped,
-    whole_number,
 )
 from affinedp.control.loop_errors import (
     check_noise,
@@ -45,7 +44,7 @@ from affinedp.control.simulation import (
 )
 from affinedp.domains.dynamics import Dynamics
 from affinedp.errors import AffineDPError, AffineDPWarning, MissingExtraError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import real_array, whole_number
 from affinedp.mechanism import Mechanism
 from affinedp.show.page import Report
 

@@ -21,12 +21,12 @@ from affinedp.control.checks import (
     semidefinite,
     semidefinite_root,
     shaped,
-    whole_number,
 )
 from affinedp.control.gateway_path import sent
 from affinedp.control.loop_errors import added_squares, check_endless, check_noise, noisy_loop
 from affinedp.control.plant import SteeredPlant, plant_of
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.exact.numbers import whole_number
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.inputs import Inputs
 from affinedp.strategies.filter import Filter

@@ -15,17 +15,16 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from types import TracebackType
 from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
+from affinedp.budget.events import Closing
 from affinedp.budget.ledger import Ledger
 from affinedp.control.alarms import Alarms
-from affinedp.control.checks import whole_number
-from affinedp.control.gateway_path import Sending, check_useful, conditions
+from affinedp.control.gateway_path import Sending, check_useful, conditions, sent_with
 from affinedp.control.gateway_plan import PUBLISHED_BITS, GatewayPlan
 from affinedp.control.sensors import (
     Reach,
@@ -36,7 +35,8 @@ from affinedp.control.sensors import (
     sensor_of,
 )
 from affinedp.errors import AffineDPError
-from affinedp.laws.sampler.single import SingleNoise
+from affinedp.exact.numbers import whole_number
+from affinedp.laws.sampler.noise import SingleNoise
 from affinedp.laws.sampler.words import hashed_bytes
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.base import GRID_BITS
@@ -63,7 +63,7 @@ class StepError(AffineDPError):
         super().__init__(message)
 
 
-class Gateway:
+class Gateway(Closing):
     """Sends the measurements of one trajectory, one by one, with the noise of a mechanism.
 
     The noise is drawn once, when the state is created, and belongs to this one trajectory: a plant
@@ -183,10 +183,15 @@ class Gateway:
         if sensor.exact:
             logger.warning("gateway: %s", sensor.sentence(sending.names))
 
-    @property
+    @cached_property
     def mechanism(self) -> Any:
-        """The noise."""
-        return self._sending.mechanism
+        """The noise as it is sent.
+
+        Its ``interval`` and ``function`` are about rows that :meth:`send` returned, from the first
+        step on: with them comes what this gateway adds.
+        """
+        sent = sent_with(self._sending, self._plan)
+        return self._sending.mechanism.with_design(sent=sent)
 
     @property
     def outputs(self) -> int:
@@ -411,17 +416,6 @@ class Gateway:
         Called by a signal handler in the middle of :meth:`send`, it takes effect when that ends.
         """
         self._run.close()
-
-    def __enter__(self) -> Gateway:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return f"Gateway(state={str(self._run.path)!r}, step {self.next_step} of {self.horizon})"

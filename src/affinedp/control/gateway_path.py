@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, dense
-from affinedp.control.checks import causal, whole_number
+from affinedp.control.checks import causal
 from affinedp.control.gateway_plan import (
     STREAM_BITS,
     Facts,
@@ -26,11 +26,12 @@ from affinedp.control.gateway_plan import (
 from affinedp.control.sensors import Reach, Resolution, Sensor, check_range, sensor_of
 from affinedp.domains.dynamics import ENDLESS, Dynamics
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import whole_number
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.polytope import LatticeCones, Polytope, polytope_of
 from affinedp.laws.sampler import IntegerNoise, draw_integers
-from affinedp.laws.sampler.cone import ConeNoise
+from affinedp.laws.sampler.bodies import ConeNoise
 from affinedp.mechanism import Mechanism
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.base import GRID_BITS, Sent
@@ -109,9 +110,7 @@ class Sending:
         """Return what a gateway sends with, or refuse it."""
         strategy = causal(mechanism)
         most = strategy.horizon
-        steps = most if horizon is None else whole_number(horizon, "horizon")
-        if steps > most:
-            raise AffineDPError(f"horizon must be a whole number from 1 to {most:,}: {horizon!r}")
+        steps = most if horizon is None else whole_number(horizon, "horizon", most=most)
         bodies = type(strategy) is Trajectory and type(mechanism.noise) is KNorm
         if type(mechanism.noise) is not Gaussian and not bodies:
             raise AffineDPError(
@@ -307,18 +306,18 @@ def with_sensors(mechanism: Mechanism, resolution: Resolution | None) -> Mechani
         f"of standard deviation {_noise(sending, sensor):.3g}"
     )
     notes = (sent, *advice(sending, sensor))
+    found = sent_with(sending, sending.plan(sensor, None))
     return mechanism.with_design(
-        resolution=sensor.steps, sent=_sent(sending, sensor), notes=(*mechanism.notes, *notes)
+        resolution=sensor.steps, sent=found, notes=(*mechanism.notes, *notes)
     )
 
 
-def _sent(sending: Sending, sensor: Sensor) -> Sent:
-    """By how much the plan enlarges the noise, and what it adds."""
-    plan = sending.plan(sensor, None)
+def sent_with(sending: Sending, plan: GatewayPlan) -> Sent:
+    """Return by how much a plan enlarges the noise, and what it adds."""
     if isinstance(sending.strategy, Fresh):  # enlarged, with nothing beside it
         largest = math.sqrt(float(plan.added_variance.max()))
         return Sent(largest / sending.strategy.sigma, (0.0,) * len(sending.names))
-    return Sent(plan.noise_factor, tuple(plan.added_variance.tolist()))
+    return Sent(plan.noise_factor, tuple(plan.added_variance.tolist()), sending.every)
 
 
 def sent(mechanism: Mechanism) -> tuple[Causal, FloatArray]:
@@ -327,7 +326,8 @@ def sent(mechanism: Mechanism) -> tuple[Causal, FloatArray]:
     if not mechanism.design.resolution:
         return strategy, np.zeros(len(strategy.step_names))
     sending = Sending.of(mechanism)
-    found = _sent(sending, sensor_of(sending.names, mechanism.design.resolution))
+    sensor = sensor_of(sending.names, mechanism.design.resolution)
+    found = sent_with(sending, sending.plan(sensor, None))
     scaled = strategy.scaled(found.factor)
     assert isinstance(scaled, Causal)
     return scaled, np.array(found.added)

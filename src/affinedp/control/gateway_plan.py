@@ -15,7 +15,7 @@ from affinedp.control.sensors import Sensor, per_output
 from affinedp.errors import AffineDPError
 from affinedp.files.saved import AGREEMENT
 from affinedp.mechanism import Mechanism
-from affinedp.privacy.promise import promise
+from affinedp.privacy.guarantee import promise
 from affinedp.strategies.base import GRID_BITS, SHARE
 from affinedp.strategies.causal import Causal
 from affinedp.strategies.filter import Filter

@@ -140,7 +140,7 @@ def verify_trajectory_noise(
     --------
     A state that does not change, measured ten times with fresh Laplace noise of scale 1.
 
-    >>> from affinedp.control import verify_trajectory_noise
+    >>> from affinedp.control.given_noise import verify_trajectory_noise
     >>> constant = ([[1]], [[1]])
     >>> print(f'{verify_trajectory_noise(constant, 10, 1.0, law="laplace").epsilon():.4f}')
     10.0000

@@ -10,26 +10,27 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, within_range
-from affinedp.control.checks import semidefinite, semidefinite_root, whole_number
+from affinedp.control.checks import semidefinite, semidefinite_root
 from affinedp.control.gateway_path import with_sensors
 from affinedp.control.noise_filters import (
     MOST_ORDER,
     Candidate,
     fitted_candidates,
     horizon_candidates,
+    largest_variance,
     plain_candidates,
 )
 from affinedp.control.sensors import Resolution
-from affinedp.control.spectrum import least_spectrum
+from affinedp.control.spectrum import least_largest_spectra, least_spectrum
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import real_array, whole_number
 from affinedp.exact.systems import LinearSystem, start_certificate
 from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Distances
 from affinedp.neighbours.inputs import Inputs, private_inputs
-from affinedp.privacy.design import Alternative, Design
+from affinedp.privacy.design import Alternative, Design, Objective
 from affinedp.progress import Progress
 from affinedp.strategies.filter import Filter
 
@@ -54,6 +55,7 @@ def design_input_noise(
     inputs: Any = None,
     cost: NoiseResponse | ArrayLike | None = None,
     *,
+    objective: Objective = "sum",
     horizon: int | None = None,
     most_order: int = MOST_ORDER,
     resolution: Resolution | None = None,
@@ -84,6 +86,9 @@ def design_input_noise(
     cost : ClosedLoop or array_like, optional
         What noise costs: the tracking error of a closed loop, or weights of the outputs (one each,
         or a matrix).  By default the sum of the variances.
+    objective : {"sum", "largest"}
+        What is to be least: the cost, over a horizon in the mean over its steps, or the largest
+        variance of any output at any step.
     horizon : int, optional
         How many outputs are sent; for all time unless given.  Plants with poles on the unit circle
         (integrators) need one.  For a stable plant the noise is that for all time, and so is its
@@ -124,17 +129,32 @@ def design_input_noise(
     >>> day = design_input_noise(room, 1.0, 1e-4, horizon=96, resolution=0.1)
     >>> noise_by_time(day)[0].round(2).tolist()
     [9.26]
+
+    Running totals of a stream (an integrator), over 256 steps.  With the least largest variance the
+    last total has less noise; ``gap`` is to the least of all filters that start at rest.
+
+    >>> totals = ([[1.0]], [[1.0]], [[1.0]], [[1.0]])
+    >>> even = design_input_noise(totals, 1.0, 1e-4, horizon=256, objective="largest")
+    >>> square = even.guarantee.sensitivity**2
+    >>> float(round(noise_by_time(even).max() ** 2 * square, 3)), even.gap < 1e-5
+    (8.015, True)
     """
     neighbours = private_inputs(system, mu, window, horizon, inputs)
-    found = designed(neighbours, largest_sensitivity(epsilon, delta), cost, most_order)
+    limit = largest_sensitivity(epsilon, delta)
+    found = designed(neighbours, limit, cost, most_order, objective)
     return with_sensors(found.keeping(epsilon, delta), resolution)
 
 
 def designed(
-    neighbours: Inputs, limit: float, cost: Any = None, most_order: int = MOST_ORDER
+    neighbours: Inputs,
+    limit: float,
+    cost: Any = None,
+    most_order: int = MOST_ORDER,
+    objective: Objective = "sum",
 ) -> Mechanism:
     """Return the least noise with a sensitivity of at most ``limit``."""
     most_order = whole_number(most_order, "most_order", least=0)
+    largest = checked_objective(objective, cost) == "largest"
     shown = neighbours.domain.system.order + 2
     if neighbours.domain.horizon is not None:
         shown = min(shown, neighbours.steps_to_remember + 1)
@@ -142,21 +162,29 @@ def designed(
         raise AffineDPError("the outputs do not depend on what is private: no noise is needed")
     weight = _weight(cost, neighbours.domain.system.outputs)
     neighbours, asked = _checked(neighbours), neighbours.domain.horizon
+
+    def summed(made: LinearSystem) -> float:
+        return float(np.trace(weight.after(made).output_covariance()))
+
     least = None
     with Progress("least noise"):
         if neighbours.domain.horizon is not None:
             _refuse_over_a_horizon(neighbours, cost)
-            candidates = plain = horizon_candidates(neighbours)
+            candidates, least = horizon_candidates(neighbours, largest)
         else:
-            candidates = plain = plain_candidates(neighbours, weight)
+            spread = largest_variance if largest else summed
+            candidates = plain_candidates(neighbours, spread)
             if neighbours.window is not None and most_order:
-                spectrum = least_spectrum(neighbours, weight)
-                least = spectrum.bound / limit**2 if spectrum.resolved else None
-                fitted = fitted_candidates(neighbours, weight, spectrum, most_order)
-                candidates = [*plain, *fitted]
+                if largest:
+                    spectra = least_largest_spectra(neighbours)
+                else:
+                    spectra = [least_spectrum(neighbours, weight)]
+                least = spectra[0].bound if spectra[0].resolved else None
+                for spectrum in spectra:
+                    candidates += fitted_candidates(neighbours, spread, spectrum, most_order)
         alternatives = tuple(
             Alternative("gaussian", one.cost / limit**2, reason=one.name)
-            for one in plain
+            for one in candidates
             if one.name in ("white output noise", "input perturbation")
         )
         for one in sorted(candidates, key=lambda candidate: candidate.cost):
@@ -165,10 +193,22 @@ def designed(
             except AffineDPError as error:
                 reason = error
                 continue
-            cost = one.cost / limit**2
-            gap = None if least is None else max(0.0, cost / least - 1)
-            return found.with_design(gap=gap, error=cost, alternatives=alternatives)
+            gap = None if least is None else max(0.0, one.cost / least - 1)
+            own = one.cost / limit**2
+            return found.with_design(gap=gap, error=own, alternatives=alternatives)
     raise reason
+
+
+def checked_objective(objective: Objective, cost: Any) -> Objective:
+    """Return what is to be least, or refuse it."""
+    if objective not in ("sum", "largest"):
+        raise AffineDPError(f"objective must be 'sum' or 'largest', not {objective!r}")
+    if objective == "largest" and cost is not None:
+        raise AffineDPError(
+            "cost goes with objective='sum'; scale the outputs instead, so that their largest "
+            "variance is what matters"
+        )
+    return objective
 
 
 def _certified(one: Candidate, neighbours: Inputs, limit: float, steps: int | None) -> Mechanism:

@@ -50,7 +50,7 @@ from affinedp.control.closed_loop import ClosedLoop
 from affinedp.control.plant import PrivatePlant, SteeredPlant, plant_of
 from affinedp.domains.dynamics import Dynamics, checked_horizon
 from affinedp.errors import AffineDPError
-from affinedp.files.declared import Document, Field, FileKind
+from affinedp.files.documents import Document, Field, FileKind
 from affinedp.files.values import (
     a,
     as_written,

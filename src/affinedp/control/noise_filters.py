@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.spectrum import LeastSpectrum, least_spectrum
+from affinedp.control.spectrum import LeastSpectrum, least_spectrum, square_root_response
 from affinedp.exact.systems import ComplexArray, LinearSystem
 from affinedp.neighbours.inputs import Inputs
 from affinedp.strategies.filter import Place
@@ -178,6 +179,10 @@ FAR = 1.02
 MOST_IMPROVED = 5
 
 
+# What noise costs, of unit white noise that passed a filter.
+Spread: TypeAlias = Callable[[LinearSystem], float]
+
+
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A noise filter, and what it costs for sensitivity 1 (in floating point)."""
@@ -189,14 +194,13 @@ class Candidate:
 
 
 def evaluated(
-    name: str, neighbours: Inputs, weight: LinearSystem, shaper: LinearSystem, place: Place
+    name: str, neighbours: Inputs, spread: Spread, shaper: LinearSystem, place: Place
 ) -> Candidate:
     """Return a candidate with its cost; inf where it has none."""
     made = shaper if place == "output" else neighbours.domain.system.after(shaper)
-    spread = float(np.trace(weight.after(made).output_covariance()))
     undone = shaper.inverse()
     seen = undone.after(neighbours.domain.system) if place == "output" else undone
-    cost = spread * float(_squares(neighbours, seen).max())
+    cost = spread(made) * float(_squares(neighbours, seen).max())
     return Candidate(name, shaper, place, cost if math.isfinite(cost) and cost > 0 else math.inf)
 
 
@@ -222,35 +226,35 @@ def _squares(neighbours: Inputs, seen: LinearSystem) -> FloatArray:
     return np.array(found)
 
 
-def plain_candidates(neighbours: Inputs, weight: LinearSystem) -> list[Candidate]:
+def plain_candidates(neighbours: Inputs, spread: Spread) -> list[Candidate]:
     """Return the two designs that everyone knows: white noise on the outputs, or on the inputs."""
     found = []
     if neighbours.window is not None:
         white = LinearSystem.static(np.eye(neighbours.domain.system.outputs))
-        found.append(evaluated("white output noise", neighbours, weight, white, "output"))
+        found.append(evaluated("white output noise", neighbours, spread, white, "output"))
     # every input gets noise in proportion to how far it moves
     shares = LinearSystem.static(np.diag(neighbours.mu / neighbours.mu.max()))
-    found.append(evaluated("input perturbation", neighbours, weight, shares, "input"))
+    found.append(evaluated("input perturbation", neighbours, spread, shares, "input"))
     return found
 
 
 def fitted_candidates(
-    neighbours: Inputs, weight: LinearSystem, least: LeastSpectrum, most_order: int
+    neighbours: Inputs, spread: Spread, least: LeastSpectrum, most_order: int
 ) -> list[Candidate]:
     """Return the best causal filters of low order, for each place."""
     m, p = neighbours.domain.system.inputs, neighbours.domain.system.outputs
     found: list[Candidate] = []
     if m >= p:
-        found.extend(_near(neighbours, weight, least.output, "output", least.bound, most_order))
+        found.extend(_near(neighbours, spread, least.output, "output", least.bound, most_order))
     close = any(one.cost <= CLOSE * least.bound for one in found)
     if least.input is not None and not close:
-        found.extend(_near(neighbours, weight, least.input, "input", least.bound, most_order))
+        found.extend(_near(neighbours, spread, least.input, "input", least.bound, most_order))
     return found
 
 
 def _near(
     neighbours: Inputs,
-    weight: LinearSystem,
+    spread: Spread,
     spectrum: ComplexArray,
     place: Place,
     bound: float,
@@ -267,7 +271,7 @@ def _near(
         if not acceptable(shaper):
             continue
         name = f"coloured noise of order {made.order}"
-        one = evaluated(name, neighbours, weight, shaper, place)
+        one = evaluated(name, neighbours, spread, shaper, place)
         found.append(one)
         if one.cost <= CLOSE * bound:
             break
@@ -277,25 +281,21 @@ def _near(
         best = small[0]
         shaper = improved(
             best.shaper,
-            lambda tried: math.log(evaluated("", neighbours, weight, tried, place).cost),
+            lambda tried: math.log(evaluated("", neighbours, spread, tried, place).cost),
         )
         if acceptable(shaper):
-            found.append(evaluated(best.name, neighbours, weight, shaper, place))
+            found.append(evaluated(best.name, neighbours, spread, shaper, place))
             found.sort(key=lambda one: one.cost)
     yield from found[:4]
 
 
 ORDER_OVER_A_HORIZON = 4
+# Of noise whose largest variance counts, fitted to a response that is known to be the best.
+ORDER_OF_THE_ROOT = 6
 # The plant that is fitted forgets within this share of the horizon.
 FORGETS = 2.0
-
-
-def mean_cost(neighbours: Inputs, shaper: LinearSystem) -> float:
-    """Return the mean variance over the horizon, times the squared sensitivity."""
-    steps, remembered = int(neighbours.domain.horizon or 1), neighbours.steps_to_remember
-    seen = shaper.inverse().after(neighbours.domain.system)
-    energies = seen.energies(remembered + 1)
-    return mean_variance(shaper, steps) * float((energies * neighbours.mu**2).max())
+# As close to the least largest variance as any fit need be.
+VERY_CLOSE = 1 + 1e-5
 
 
 def mean_variance(shaper: LinearSystem, steps: int) -> float:
@@ -322,24 +322,46 @@ def mean_variance(shaper: LinearSystem, steps: int) -> float:
     return (total + float((weights * sums).sum().real)) / steps
 
 
-def horizon_candidates(neighbours: Inputs) -> list[Candidate]:
-    """Return noise over a horizon: white, and coloured where there is one output."""
+def largest_variance(made: LinearSystem, steps: int | None = None) -> float:
+    """Return the largest variance of an output of filtered unit white noise: the last is."""
+    return float(np.diagonal(made.output_covariance(steps)).max())
+
+
+def horizon_candidates(neighbours: Inputs, largest: bool) -> tuple[list[Candidate], float | None]:
+    """Return noise over a horizon, white, and coloured where there is one output.
+
+    And what the largest variance of no such noise goes below, if that counts and is known.
+    """
     p, steps = neighbours.domain.system.outputs, int(neighbours.domain.horizon or 1)
-    white = LinearSystem.static(np.eye(p))
-    found = [Candidate("white output noise", white, "output", mean_cost(neighbours, white))]
+    variance = largest_variance if largest else mean_variance
+
+    def found_as(name: str, shaper: LinearSystem) -> Candidate:
+        seen = shaper.inverse().after(neighbours.domain.system)
+        squares = seen.energies(neighbours.steps_to_remember + 1) * neighbours.mu**2
+        return Candidate(name, shaper, "output", variance(shaper, steps) * float(squares.max()))
+
+    found = [found_as("white output noise", LinearSystem.static(np.eye(p)))]
     if p > 1 or steps < 8:
-        return found
-    # a plant that forgets within the horizon has a spectrum
-    plant = neighbours.domain.system
-    pulled = LinearSystem(plant.A * (1 - FORGETS / steps), plant.B, plant.C, plant.D)
-    near = replace(
-        neighbours, window=1, domain=replace(neighbours.domain, system=pulled, horizon=None)
-    )
-    spectrum = least_spectrum(near, LinearSystem.static(np.eye(1))).output
-    for made in realisations(impulse_response(spectrum), ORDER_OVER_A_HORIZON):
-        if not acceptable(made) or not acceptable(Modal.of(made).filter()):
-            continue
-        shaper = improved(made, lambda tried: math.log(mean_cost(neighbours, tried)))
-        name = f"coloured noise of order {made.order}"
-        found.append(Candidate(name, shaper, "output", mean_cost(neighbours, shaper)))
-    return found
+        return found, None
+    best = square_root_response(neighbours) if largest else None
+    if best is not None:
+        for made in realisations(best.taps, ORDER_OF_THE_ROOT):
+            if acceptable(made) and acceptable(shaper := Modal.of(made).filter()):
+                found.append(found_as(f"coloured noise of order {made.order}", shaper))
+                if found[-1].cost <= best.bound * VERY_CLOSE:
+                    return found, best.bound
+        starts = [found[-1].shaper] if len(found) > 1 else []
+    else:
+        # a plant that forgets within the horizon has a spectrum
+        plant = neighbours.domain.system
+        pulled = LinearSystem(plant.A * (1 - FORGETS / steps), plant.B, plant.C, plant.D)
+        near = replace(
+            neighbours, window=1, domain=replace(neighbours.domain, system=pulled, horizon=None)
+        )
+        spectrum = least_spectrum(near, LinearSystem.static(np.eye(1))).output
+        fitted = realisations(impulse_response(spectrum), ORDER_OVER_A_HORIZON)
+        starts = [one for one in fitted if acceptable(one) and acceptable(Modal.of(one).filter())]
+    for start in starts:
+        shaper = improved(start, lambda tried: math.log(found_as("", tried).cost))
+        found.append(found_as(f"coloured noise of order {start.order}", shaper))
+    return found, None if best is None else best.bound

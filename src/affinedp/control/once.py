@@ -8,76 +8,18 @@ linear dynamics or by any simulator.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.checks import causal, shaped, whole_number
+from affinedp.control.checks import causal, shaped
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import real_array, whole_number
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.trajectory import TrajectoryAdjacency
 from affinedp.strategies.trajectory import Trajectory
-
-WARNINGS = (
-    "predictions do not see disturbances: what moves the plant and is not among the inputs is "
-    "missing in them",
-    "a controller that follows predictions controls the predicted plant: how far the true one is "
-    "off follows its own dynamics, and nothing that is sent can reduce it",
-    "releasing the state again is another release, and another charge",
-)
-
-
-@dataclass(frozen=True, eq=False)
-class Simulator:
-    """A plant that is not linear, for predictions from a released x(0).
-
-    All that is predicted is a function of the released x(0) and of public inputs, so the promise
-    is that of x(0), for every plant and horizon.  Any mechanism that releases x(0) will do, with
-    the equations of the state among its equations.
-
-    Attributes
-    ----------
-    step : callable
-        The next state from a state and an input.
-    output : callable or None
-        Outputs of a state; the state itself if left out.
-    warnings : tuple of str
-        What predictions cannot do: read them before a controller acts on predictions.
-
-    Examples
-    --------
-    An epidemic, of which S + I + R is public:
-
-    >>> import affinedp as adp
-    >>> from affinedp.control import Simulator, predict
-    >>> M = adp.AffineManifold.from_equations(["S + I + R = 100000"])
-    >>> m = adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
-    >>> def day(x, u):
-    ...     new, well = 0.3 * x[0] * x[1] / 1e5, 0.1 * x[1]
-    ...     return x + [-new, new - well, well]
-    >>> predict(Simulator(day), m.release([99500, 500, 0]), steps=150).shape
-    (150, 3)
-    """
-
-    step: Callable[[Any, Any], Any]
-    output: Callable[[Any], Any] | None = None
-    warnings: tuple[str, ...] = field(default=WARNINGS, repr=False)
-
-    def _run(self, state: Any, steps: int, inputs: Any) -> FloatArray:
-        """Outputs, one row per step."""
-        if inputs is not None and len(inputs) < steps - 1:
-            raise AffineDPError(f"{steps} steps need {steps - 1} inputs, not {len(inputs)}")
-        found = []
-        for t in range(steps):
-            if t > 0:
-                state = np.asarray(self.step(state, None if inputs is None else inputs[t - 1]))
-            seen = state if self.output is None else self.output(state)
-            found.append(np.atleast_1d(np.asarray(seen, dtype=float)))
-        return np.array(found)
 
 
 def once_then_predict(mechanism: Mechanism) -> Mechanism:
@@ -118,21 +60,34 @@ def once_then_predict(mechanism: Mechanism) -> Mechanism:
 
 
 def predict(
-    mechanism: Mechanism | Simulator, released: ArrayLike, steps: int, offsets: Any = None
+    plant: Mechanism | Callable[[Any, Any], Any],
+    released: ArrayLike,
+    steps: int,
+    offsets: Any = None,
+    *,
+    output: Callable[[Any], Any] | None = None,
 ) -> FloatArray:
     """Return the outputs that follow from a released x(0): post-processing, free of charge.
 
+    All that is predicted is a function of the released x(0) and of public inputs, so the promise
+    is that of x(0), for every plant and horizon.  Predictions do not see disturbances: a controller
+    that follows them controls the predicted plant, and how far the true one is off follows its own
+    dynamics.  Another release of the state is another charge.
+
     Parameters
     ----------
-    mechanism : Mechanism or Simulator
-        What :func:`once_then_predict` was given; or a plant that is not linear.
+    plant : Mechanism or callable
+        What :func:`once_then_predict` was given; or, for a plant that is not linear, the next
+        state from a state and an input.  Any mechanism that releases x(0) will do there.
     released : array_like
-        What its mechanism released.  States that no output tells of are taken for zero.
+        What the mechanism released.  States that no output tells of are taken for zero.
     steps : int
         How many outputs.
     offsets : array_like, shape (steps − 1, n), optional
-        The public inputs ``B u(t)``; zero by default.  For a simulator the inputs that its
-        ``step`` takes, one per step; None by default.
+        The public inputs ``B u(t)``; zero by default.  For a callable the inputs that it takes,
+        one per step; None by default.
+    output : callable, optional
+        Outputs of a state, for a callable; the state itself by default.
 
     Returns
     -------
@@ -144,11 +99,21 @@ def predict(
     >>> m = design_output_noise(([[0.5]], [[1.0]]), 9, 1.0, 0.01, adjacency="initial")
     >>> predict(m, [8.0], steps=3).ravel().tolist()
     [8.0, 4.0, 2.0]
+
+    An epidemic, of which S + I + R is public:
+
+    >>> import affinedp as adp
+    >>> M = adp.AffineManifold.from_equations(["S + I + R = 100000"])
+    >>> m = adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+    >>> def day(x, u):
+    ...     new, well = 0.3 * x[0] * x[1] / 1e5, 0.1 * x[1]
+    ...     return x + [-new, new - well, well]
+    >>> predict(day, m.release([99500, 500, 0]), steps=150).shape
+    (150, 3)
     """
-    if isinstance(mechanism, Simulator):
-        state = real_array(released, "released", 1)
-        return mechanism._run(state, whole_number(steps, "steps"), offsets)
-    strategy = _one_draw(mechanism)
+    if not isinstance(plant, Mechanism):
+        return _simulated(plant, real_array(released, "released", 1), steps, offsets, output)
+    strategy = _one_draw(plant)
     dynamics, places = strategy.domain, strategy.revealed.places
     values = shaped(released, (len(places),), "released")
     if whole_number(steps, "steps") > dynamics.horizon:
@@ -164,6 +129,19 @@ def predict(
         if t + 1 < steps:
             state = dynamics.state_matrix(t) @ state + pushed[t]
     return found
+
+
+def _simulated(step: Any, state: Any, steps: int, inputs: Any, output: Any) -> FloatArray:
+    """Outputs of a plant that is not linear, one row per step."""
+    if inputs is not None and len(inputs) < whole_number(steps, "steps") - 1:
+        raise AffineDPError(f"{steps} steps need {steps - 1} inputs, not {len(inputs)}")
+    found = []
+    for t in range(whole_number(steps, "steps")):
+        if t > 0:
+            state = np.asarray(step(state, None if inputs is None else inputs[t - 1]))
+        seen = state if output is None else output(state)
+        found.append(np.atleast_1d(np.asarray(seen, dtype=float)))
+    return np.array(found)
 
 
 def _one_draw(mechanism: Mechanism) -> Trajectory:

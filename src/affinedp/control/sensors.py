@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.domains.dynamics import Dynamics, dynamics_of
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number, real_array
+from affinedp.exact.numbers import is_number, real_array, whole_number
 
 MOST_BITS = 40
 
@@ -55,8 +55,7 @@ class Dither:
     nonlinearity: float = 0.0
 
     def __post_init__(self) -> None:
-        if type(self.bits) is not int or not 1 <= self.bits <= MOST_BITS:
-            raise AffineDPError(f"bits must be a whole number from 1 to {MOST_BITS}: {self.bits!r}")
+        whole_number(self.bits, "bits", most=MOST_BITS)
         for name, value in (("step", self.step), ("nonlinearity", self.nonlinearity)):
             number = real_array(value, name)
             if number.shape or number < 0 or (name == "step" and number == 0):

@@ -11,7 +11,7 @@ itself.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,6 +26,9 @@ MOST_ITERATIONS = 600
 GAP = 1e-5
 # Spectra are kept above this share of their mean: where H is zero noise has none of its own.
 FLOOR = 1e-5
+# Steps of a horizon whose best response is computed, and points at which it is looked at.
+MOST_TAPS, MOST_BITS = 20_000, 22
+EPS = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +65,104 @@ def least_spectrum(neighbours: Inputs, weight: LinearSystem) -> LeastSpectrum:
         problem.output(step),
         problem.input(step),
     )
+
+
+# Weights of the outputs that make the largest variance least: how often they are made better, how
+# fast, and how near is near.
+MOST_ROUNDS, FAST, NEAR = 12, 2.0, 1.002
+
+
+def least_largest_spectra(neighbours: Inputs) -> list[LeastSpectrum]:
+    """Return noise whose largest variance of an output is small, with a bound on the least.
+
+    The first is the noise of the least sum, the last that of nearly the least largest variance: a
+    filter may come nearer to the one than to the other.  For weights of the outputs that sum to one
+    the largest variance is at least the weighted one, so the least weighted one is a bound.
+    Weights grow where the variance is large.
+    """
+    p = neighbours.domain.system.outputs
+    spectra: list[LeastSpectrum] = []
+    weights, bound, least = np.full(p, 1 / p), 0.0, np.inf
+    for _ in range(MOST_ROUNDS):
+        found = least_spectrum(neighbours, LinearSystem.static(np.diag(np.sqrt(weights))))
+        spread = np.diagonal(found.output, axis1=1, axis2=2).real.mean(axis=0)
+        variances = spread * (1 + found.gap) * np.sqrt(found.bound)
+        bound = max(bound, found.bound)
+        if variances.max() < least:
+            spectra, least = [*spectra[:1], found], float(variances.max())
+        if least <= NEAR * bound or p == 1:
+            break
+        weights = weights * variances**FAST
+        weights = np.maximum(weights / weights.sum(), 1e-5)
+        weights = weights / weights.sum()
+    return [replace(one, bound=bound) for one in spectra]
+
+
+@dataclass(frozen=True, eq=False)
+class SquareRoot:
+    """Noise over a horizon whose largest variance is the least of all filters'."""
+
+    taps: FloatArray  # its impulse response; shape (steps, 1, 1)
+    bound: float  # the least largest variance, times the squared sensitivity, rounded down
+
+
+def square_root_response(neighbours: Inputs) -> SquareRoot | None:
+    """Return the impulse response s with ``s ∗ s = h`` over a horizon, where no filter does better.
+
+    One fresh number a step and a filter g, at rest: the largest variance is ``‖g‖²``, the last, and
+    an impulse at the first step moves the numbers by d with ``g ∗ d = μ h`` over the horizon n.  By
+    Cauchy and Schwarz ``‖g‖ ‖d‖`` is at least the mean of ``|f|`` over the unit circle, f = g d.
+    Let s be a polynomial without zeros in the closed unit disc whose square is h up to a remainder
+    r over the horizon, and s* the same with its coefficients in reverse.  Then s*/s is analytic and
+    of modulus one on the circle, so that ``mean |f|`` is at least coefficient n − 1 of ``f s*/s``,
+    which is ``μ (‖s‖² − …)`` with at most ``Σ |r|`` for the rest.  (Landau's argument: for the
+    integrator ‖s‖² is his constant, and s is optimal.)  None for several inputs, and where s has a
+    zero in the disc or may have one.
+
+    Examples
+    --------
+    >>> from affinedp.neighbours.inputs import private_inputs
+    >>> sums = private_inputs(([[1.0]], [[1.0]], [[1.0]], [[1.0]]), mu=1.0, horizon=3)
+    >>> square_root_response(sums).taps.ravel().tolist()
+    [1.0, 0.5, 0.375]
+    >>> round(square_root_response(sums).bound, 9), (1 + 0.5**2 + 0.375**2) ** 2
+    (1.933837891, 1.933837890625)
+    """
+    system, horizon = neighbours.domain.system, int(neighbours.domain.horizon or 1)
+    if system.inputs > 1 or system.outputs > 1:
+        return None
+    response = system.impulse(min(horizon, neighbours.steps_to_remember + 1)).ravel()
+    shown = np.flatnonzero(response)
+    if not len(shown) or len(response) - shown[0] > MOST_TAPS:
+        return None
+    h = response[shown[0] :] / response[shown[0]]  # a delay costs nothing
+    root = np.ones(len(h))
+    with np.errstate(over="ignore", invalid="ignore"):
+        for k in range(1, len(h)):
+            root[k] = (h[k] - root[1:k] @ root[k - 1 : 0 : -1]) / 2
+        if not np.isfinite(root @ root) or not _without_zeros(root):
+            return None
+        rest = np.convolve(root, root)[: len(h)] - h
+        size = np.convolve(np.abs(root), np.abs(root))[: len(h)]
+    off = float(np.abs(rest).sum() + 4 * len(h) * EPS * size.sum())
+    least = max(0.0, float(root @ root) * (1 - 1e-12) - off)
+    scale = float(neighbours.mu[0] * abs(response[shown[0]]))
+    return SquareRoot(root[:, None, None], (scale * least) ** 2)
+
+
+def _without_zeros(polynomial: FloatArray) -> bool:
+    """Whether a polynomial certainly has no zero in the closed unit disc."""
+    steepest = float(np.abs(polynomial) @ np.arange(len(polynomial)))
+    for bits in range(12, MOST_BITS):
+        points = 1 << bits
+        if points < len(polynomial):
+            continue
+        values = np.fft.fft(polynomial, points)
+        # between two points it moves by less than this, and less than what keeps it off zero
+        if np.abs(values).min() > 1.1 * np.pi / points * steepest + 1e-9:
+            turned = np.angle(np.roll(values, -1) / values).sum()
+            return bool(abs(turned) < 1)
+    return False
 
 
 def _wanted(neighbours: Inputs, weight: LinearSystem) -> float:

@@ -12,9 +12,8 @@ from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import Block, with_floor
 from affinedp.errors import AffineDPError
 from affinedp.neighbours.whole import weight_of_three
-from affinedp.privacy.design import LeastPossible, Objective
+from affinedp.privacy.design import LeastPossible, LeastProof, Objective
 from affinedp.privacy.least_error import Data
-from affinedp.privacy.least_proof import LeastProof
 from affinedp.record import MechanismRecord, error_under
 
 Kind = TypeVar("Kind", bound=MechanismRecord)

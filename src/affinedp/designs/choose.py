@@ -17,19 +17,19 @@ from affinedp.designs.largest import least_largest
 from affinedp.designs.problem import Problem, checked_problem
 from affinedp.designs.pure import Candidate, pure_candidates
 from affinedp.designs.separate import checked_weights
+from affinedp.designs.symmetry import symmetric_noise
 from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.functions.known import FINE, KnownFunction, OfFunction
-from affinedp.laws.one_sum import continuous_error
+from affinedp.laws.bodies import continuous_error
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency, adjacency_of
 from affinedp.neighbours.whole import moves_are_whole
-from affinedp.privacy.design import Alternative, Objective
+from affinedp.privacy.design import Alternative, LeastProof, Objective
 from affinedp.privacy.least_error import least_variance
-from affinedp.privacy.least_proof import LeastProof
 from affinedp.privacy.verification import resolve_query
 from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
 
@@ -49,6 +49,8 @@ LAWS = tuple(LAW_NAMES)
 PURE = ("knorm", "productnorm", "staircase", "laplace")
 # Searches end at an error of so many times the bound.
 ENOUGH = 1.001
+# What is left of an effort that looks for symmetries of moves that are not listed.
+SYMMETRY_WORK = 1e9
 SHARED = "whole noise must hide all that the query reveals, and neighbours share some of it"
 # Errors that are the same up to the accuracy of a design.
 SAME = 1e-6
@@ -105,7 +107,8 @@ def design(
     integers : bool
         Whether the data is whole.  K-norm noise is then whole, too, and its promise about whole
         neighbours, as ``lower_bound`` is; where another law wins the notes say that what is
-        published is not whole (``law="knorm"`` keeps it whole).
+        published is not whole (``law="knorm"`` keeps it whole; product norms are brought back onto
+        the equations, and so are real numbers on any data).
     mu : float or array_like, shape (n,), optional
         How far an entry moves (default 1), for the neighbours of Definition 4.
     query : array_like, shape (m, n), or sequence of names, or a function, optional
@@ -193,9 +196,22 @@ def _start(problem: Problem, laws: Sequence[str], budget: Budget) -> _Start:
         return _Start(least.mechanism, least.dual, problem.weights)
     if closed is not None:
         return _Start(None, LeastProof(closed), problem.weights)
-    if not laws or not problem.can_be_listed(budget.moves):
+    if not laws:
         return _Start(None, None, problem.weights)
+    if not problem.can_be_listed(budget.moves):
+        return _Start(None, _symmetric_bound(problem, budget), problem.weights)
     return _Start(None, dual_value(problem.blocks(problem.weights)), problem.weights)
+
+
+def _symmetric_bound(problem: Problem, budget: Budget) -> LeastProof | None:
+    """The bound without a list of moves, where symmetries give one and effort is left for it."""
+    if budget.left < SYMMETRY_WORK:
+        return None
+    try:
+        found = symmetric_noise(problem.adjacency, problem.query, problem.weights)
+    except AffineDPError:  # the worst move cannot be searched for
+        return None
+    return found.dual if found is not None else None
 
 
 def _mu(problem: Problem) -> float:

@@ -15,7 +15,7 @@ Effort = Literal["quick", "default", "thorough"] | float
 # Multiply-adds (about) of all searches, moves that are listed, simplices of a hull, and from how
 # many starts the same must be found for a search to end.
 LIMITS: dict[str, tuple[float, int, int, int]] = {
-    "quick": (2e7, 20_000, 20_000, 2),
+    "quick": (1e8, 20_000, 20_000, 2),
     "default": (1.2e9, 50_000, 60_000, 4),
     "thorough": (3e10, 2_000_000, 200_000, 1_000_000),
 }

@@ -23,6 +23,7 @@ from affinedp.designs.separate import (
     together,
     with_floor,
 )
+from affinedp.designs.symmetry import symmetric_noise
 from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
@@ -31,9 +32,12 @@ from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
-from affinedp.privacy.least_proof import LeastProof
+from affinedp.privacy.design import LeastProof
 from affinedp.privacy.verification import resolve_query
 from affinedp.progress import Progress
+
+# Moves that are listed before symmetries are looked for.
+FEW_LISTED = 50_000
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -158,9 +162,18 @@ def least_gaussian(
             )  # fmt: skip
             return LeastGaussian(at_the_limit(made, limit), over_sum.dual)
         try:
-            return _optimal(
-                adjacency, query, names, limit, list(split(adjacency, query, weights)), tol
-            )
+            try:
+                blocks = list(split(adjacency, query, weights, FEW_LISTED))
+            except TooManyCircuitsError:
+                alike = symmetric_noise(adjacency, query, weights)
+                if alike is not None:
+                    made = build(
+                        adjacency, query, alike.basis, alike.root / limit, "gaussian", names,
+                        gap=alike.gap,
+                    )  # fmt: skip
+                    return LeastGaussian(at_the_limit(made, limit), alike.dual)
+                blocks = list(split(adjacency, query, weights))
+            return _optimal(adjacency, query, names, limit, blocks, tol)
         except TooManyCircuitsError as error:
             cause = error
     from affinedp.designs.without_list import design_unlisted

@@ -13,7 +13,7 @@ from affinedp.designs.least_trace import least_trace
 from affinedp.designs.separate import floor_note, range_basis, with_floor
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.privacy.least_proof import LeastProof
+from affinedp.privacy.design import LeastProof
 from affinedp.progress import Progress
 from affinedp.strategies.one_sum import dual_of_sum, is_exchange, is_identity
 

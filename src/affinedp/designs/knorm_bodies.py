@@ -14,9 +14,15 @@ from affinedp.designs.effort import Budget
 from affinedp.designs.knorm_blocks import Cell, as_one_sum
 from affinedp.designs.separate import Block
 from affinedp.exact.numbers import meaning
-from affinedp.laws.hull import MOST_DIMENSIONS, TooLargeBodyError, check_dimensions, farthest
 from affinedp.laws.knorm import KNorm
-from affinedp.laws.polytope import LatticeCones, Polytope
+from affinedp.laws.polytope import (
+    MOST_DIMENSIONS,
+    LatticeCones,
+    Polytope,
+    TooLargeBodyError,
+    check_dimensions,
+    farthest,
+)
 from affinedp.progress import Progress
 
 # Extra points of a body have so many digits of the moves' size.

@@ -20,7 +20,7 @@ from affinedp.designs.separate import NOTHING_TO_HIDE, Block, together
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import build
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.privacy.least_proof import LeastProof
+from affinedp.privacy.design import LeastProof
 from affinedp.progress import Progress
 
 ROUNDS = 120

@@ -23,8 +23,7 @@ from affinedp.designs.separate import Block, checked_weights, split
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning, real_array
-from affinedp.laws.hull import TooLargeBodyError
-from affinedp.laws.polytope import Polytope
+from affinedp.laws.polytope import Polytope, TooLargeBodyError
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
 from affinedp.privacy.least_error import least_metric_variance

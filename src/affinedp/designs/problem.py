@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
 from affinedp.arrays import Matrix, yes_or_no
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.separate import LISTED, NOTHING_TO_HIDE, Block, checked_weights, split
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.numbers import whole_number
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.privacy.design import Objective
 from affinedp.privacy.least_error import Data
@@ -108,11 +107,7 @@ def gaussian_share(epsilon: float, delta: float, releases: int) -> float:
 
 def checked_releases(releases: Any) -> int:
     """Return how many releases are planned, or refuse what is no such number."""
-    if isinstance(releases, bool) or not isinstance(releases, int | np.integer):
-        raise AffineDPError(f"releases must be a whole number, not {releases!r}")
-    if not 1 <= releases <= MOST_RELEASES:
-        raise AffineDPError(f"releases must be 1 to {MOST_RELEASES:,}, not {releases}")
-    return int(releases)
+    return whole_number(releases, "releases", most=MOST_RELEASES)
 
 
 def checked_problem(

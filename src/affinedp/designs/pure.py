@@ -40,8 +40,8 @@ from affinedp.strategies.projected import Cycles, Projected, cycles_of
 MOST_ENTRIES = 2_000
 # Bounds on gauges are off by less; bodies that are rounded are charged for more.
 ROUNDED = 1e-9
-# What it costs to read one number of a move exactly, in multiply-adds.
-READING_WORK = 500
+# What it costs to read one number of a move exactly, and on a lattice, in multiply-adds.
+READING_WORK, WHOLE_WORK = 500, 10_000
 STAIRS = "staircase noise: the density falls by e^ε whenever a neighbour's move is exceeded"
 SUMS = "noise under the public sums at the nodes of a network, brought back onto all equations"
 ENTRIES = (
@@ -106,17 +106,17 @@ def _ways(
         yield lambda: _one_sum(problem, weights)
     if (knorm or "laplace" in laws) and problem.query.shape[0] == 1:
         yield lambda: _one_number(problem, budget)
-    if (knorm or "productnorm" in laws) and not whole:
+    if "productnorm" in laws or (knorm and not whole):  # it is real, also on whole data
         yield lambda: _products(problem, weights)
     if (knorm or "laplace" in laws) and not problem.can_be_listed(budget.moves):
         yield lambda: _on_entries(problem, weights)
     if "staircase" in laws:
-        yield lambda: _staircase(problem, weights, budget, knorm)
+        yield lambda: _staircase(problem, weights, budget, laws)
     if not knorm and "laplace" not in laws:
         return
     searched: list[LaplaceStrategy] = []
     if knorm and whole:
-        yield lambda: _bodies(problem, weights, seed, budget, searched)
+        yield lambda: _bodies(problem, weights, seed, budget, searched, "laplace" in laws)
     if "laplace" in laws or not whole:
         starts = searched if knorm and not whole else None
         yield lambda: _laplace(problem, weights, seed, budget, starts)
@@ -277,9 +277,11 @@ def _on_entries(problem: Problem, weights: Matrix) -> Iterator[Candidate]:
 
 
 def _staircase(
-    problem: Problem, weights: Matrix, budget: Budget, knorm: bool
+    problem: Problem, weights: Matrix, budget: Budget, laws: set[str]
 ) -> Iterator[Candidate]:
     """Stairs of their own on axes along which all moves are; those of one step are K-norm noise."""
+    if "laplace" in laws and not _can_be_read(problem, weights, budget):
+        return
     limit, parts, roots = problem.pure_epsilon, [], []
     for block, cell in _cells(problem, weights, budget):
         axes = _axes(cell, problem.integers)
@@ -294,7 +296,7 @@ def _staircase(
         root = np.hstack([np.diag(widths), np.diag(firsts)])
         parts.append(replace(block, basis=cell.basis @ directions))
         roots.append(root)
-    if knorm and problem.integers and all(np.all(root[root > 0] == 1) for root in roots):
+    if "knorm" in laws and problem.integers and all(np.all(root[root > 0] == 1) for root in roots):
         return
     basis, root = together(parts, roots, problem.query.shape[0])
     law = Staircase.of_root(root, limit, problem.integers)
@@ -326,6 +328,16 @@ def _longest_along(moves: FloatArray) -> FloatArray:
     unit = moves / moves[np.arange(len(length)), np.abs(moves).argmax(axis=1)][:, None]
     _, first = np.unique(unit[order].round(12), axis=0, return_index=True)
     return np.asarray(moves[order[np.sort(first)]])
+
+
+def _can_be_read(problem: Problem, weights: Matrix, budget: Budget) -> bool:
+    """Whether effort is left to read all moves exactly."""
+    work = WHOLE_WORK if problem.integers else READING_WORK
+    blocks = problem.blocks(weights, budget.moves)
+    if work * sum(block.directions.size for block in blocks) <= budget.left:
+        return True
+    budget.note("K-norm noise was not designed for so many moves")
+    return False
 
 
 def _cells(problem: Problem, weights: Matrix, budget: Budget) -> Iterator[tuple[Block, Cell]]:
@@ -393,13 +405,17 @@ def _laplace(
 
 
 def _bodies(
-    problem: Problem, weights: Matrix, seed: Any, budget: Budget, searched: list[LaplaceStrategy]
+    problem: Problem,
+    weights: Matrix,
+    seed: Any,
+    budget: Budget,
+    searched: list[LaplaceStrategy],
+    others: bool = True,
 ) -> Iterator[Candidate]:
-    """K-norm noise with the best body of every block."""
-    blocks = problem.blocks(weights, budget.moves)
-    if READING_WORK * sum(block.directions.size for block in blocks) > budget.left:
-        budget.note("bodies were not searched for so many moves")
+    """K-norm noise with the best body of every block; where there are others, if effort is left."""
+    if others and not _can_be_read(problem, weights, budget):
         return
+    blocks = problem.blocks(weights, budget.moves)
     strategies = {block.key: one.strategy for block, one in zip(blocks, searched)}
     cells = list(_cells(problem, weights, budget))
     chosen = best_bodies(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,10 +35,9 @@ from affinedp.functions.published import (
 )
 from affinedp.intervals import checked_level
 from affinedp.laws.base import Law
-from affinedp.laws.curves import GaussianCurve
+from affinedp.laws.curves import GaussianCurve, ThreeAtoms
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Laplace
-from affinedp.laws.pure_curves import ThreeAtoms
 from affinedp.laws.reach import normal_reach
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
@@ -55,6 +54,10 @@ ROUNDED = 1e-9
 MOST_SIZE = 1e100
 # Numbers of the equations up to which a gradient is centred.
 MOST_CENTRED = 4_000_000
+# Where a first look is repaired, curvature is that near the repaired point: this much of the noise.
+NEAR = 1 / 8
+# What entries that must be positive are raised to, in standard deviations of their noise.
+RAISED = 0.8
 # Simulated releases of a comparison, and simulated noise in each.
 COMPARED = 60
 COMPARED_DRAWS = 200
@@ -62,6 +65,9 @@ BASIS = (
     "adaptive composition: the second look is a function of the first, and its noise is scaled to "
     "the gradient that was found"
 )
+
+
+Repair = Callable[[Any], Any] | Literal["positive"] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +104,7 @@ class Tangent:
         Of the noise of the second look.
     gradient : callable or None
         Derivatives of f, if they were given.
-    repair : callable or None
+    repair : callable, "positive" or None
         What the first look is made into before f is computed there.
     seen : array or None
         What was published before, where the first look is free.
@@ -114,7 +120,7 @@ class Tangent:
     second_limit: float
     law: Law = field(repr=False)
     gradient: Callable[[Any], Any] | None = field(default=None, repr=False)
-    repair: Callable[[Any], Any] | None = field(default=None, repr=False)
+    repair: Repair = field(default=None, repr=False)
     seen: FloatArray | None = field(default=None, repr=False)
     compared: Mapping[str, float] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -194,7 +200,7 @@ class Tangent:
         """All that follows from the first look."""
         asked = read_function(self.first, self.f, y, Named(self.first.strategy.names))
         wide = _of_all(asked, len(y))
-        z = y if self.repair is None else np.asarray(self.repair(y), dtype=float)
+        z = self._repaired(y, factor)
         noise = Noise(self.first, z, np.arange(len(y)), factor)
         noise.check_digits()
         here = wide.values(z[None])[0]
@@ -202,8 +208,21 @@ class Tangent:
         if slope is None:
             slope = gradients(wide, z, STEP * noise.deviations())
         slope, second, off = self._second(slope, z)
-        half, spread, twice, _ = curvature(noise, wide, z, here, draws)
-        return _Look(asked, y, here, slope, second, off, noise, half, spread, twice, level)
+        scale, moved = 1.0 if self.repair is None else NEAR, z != y
+        half, spread, twice, _ = curvature(noise, wide, z, here, draws, scale)
+        doubt = np.zeros(len(here))
+        if moved.any():  # how small those entries are is not known
+            doubt = np.abs(curvature(noise, wide, z, here, draws, scale, moved)[0])
+        return _Look(asked, y, here, slope, second, off, noise, half, spread, twice, doubt, level)
+
+    def _repaired(self, y: FloatArray, factor: float) -> FloatArray:
+        """Where f is expanded."""
+        if self.repair is None:
+            return y
+        if self.repair == "positive":
+            noise = np.sqrt(self.first.expected_squared_errors) * factor
+            return np.asarray(np.maximum(y, RAISED * noise))
+        return np.asarray(self.repair(y), dtype=float)
 
     def _given(self, wide: Asked, noise: Noise) -> FloatArray | None:
         """The gradient that was given, if it is that of f: intervals rest on it."""
@@ -264,6 +283,7 @@ class _Look:
     half: FloatArray
     spread: FloatArray
     twice: FloatArray
+    doubt: FloatArray
     level: float
 
     def estimate(self, again: FloatArray | None) -> TangentInterval:
@@ -289,7 +309,7 @@ class _Look:
         how = "two looks: second order, about this level, measured"
         variance = (1 - weight) ** 2 * first + (weight - 0.5) ** 2 * four + weight**2 * extra
         bad = ~np.isfinite(value) | ~np.isfinite(variance)
-        half = np.where(bad, np.inf, c * np.sqrt(np.where(bad, 0.0, variance)))
+        half = np.where(bad, np.inf, c * np.sqrt(np.where(bad, 0.0, variance)) + self.doubt)
         value = np.where(bad, self.here, value)
         low, high = value - half, value + half
         with np.errstate(all="ignore"):
@@ -330,7 +350,7 @@ def design_tangent(
     mu: float | ArrayLike | None = None,
     adjacency: Adjacency | None = None,
     gradient: Callable[[Any], Any] | None = None,
-    repair: Callable[[Any], Any] | None = None,
+    repair: Repair = None,
     table: tuple[Mechanism, Any] | None = None,
     compare: ArrayLike | None = None,
 ) -> Tangent:
@@ -358,9 +378,9 @@ def design_tangent(
         Other neighbours than those of Definition 4 with ``mu``.
     gradient : callable, optional
         Derivatives of f at a published point; by differences if left out.
-    repair : callable, optional
-        What the first look is made into before f and its gradient are computed there, such as
-        ``lambda y: np.maximum(y, 0.5)`` where f has a logarithm.
+    repair : callable or "positive", optional
+        What the first look is made into before f and its gradient are computed there, for f with
+        a logarithm or a root: "positive" raises entries to 0.8 standard deviations of their noise.
     table : (Mechanism, array), optional
         A release of all entries that was made before, and what it published, not rounded or
         clipped: a first look that is paid.  The whole budget is then for the second.
@@ -407,6 +427,8 @@ def design_tangent(
     else:
         limits = budget * part, budget * (1 - part) * (1 - 1e-12)
         first = design(manifold, epsilon=limits[0], adjacency=about)
+    if repair is not None and repair != "positive" and not callable(repair):
+        raise AffineDPError(f"repair must be 'positive' or a function of a look, not {repair!r}")
     read_function(first, f, np.asarray(manifold.point), Named(manifold.names))  # or refused here
     guarantee = _together(first, law, budget, delta)
     made = Tangent(first, f, guarantee, limits[1], law, gradient, repair, seen)

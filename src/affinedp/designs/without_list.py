@@ -20,8 +20,8 @@ from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.privacy.least_proof import LeastProof
-from affinedp.privacy.promise import promise
+from affinedp.privacy.design import LeastProof
+from affinedp.privacy.guarantee import promise
 from affinedp.privacy.without_list import UnlistedCircuits, UnlistedPart, unlisted_parts
 from affinedp.progress import Progress
 from affinedp.strategies.dense import Dense

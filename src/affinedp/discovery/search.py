@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal
 
 import numpy as np
@@ -17,6 +17,7 @@ from affinedp.discovery.exact_table import ExactTable
 from affinedp.discovery.relation import Relation, check
 from affinedp.domains.text import parse_equations
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import whole_number
 from affinedp.strategies.dense import Dense
 
 # δ of a Gaussian design whose cost is asked for without one.
@@ -128,19 +129,14 @@ def limit_of(chance: float) -> float:
 
 def generator_of(seed: int) -> np.random.Generator:
     """Return a generator from a seed, checked."""
-    if isinstance(seed, bool) or not isinstance(seed, Integral) or seed < 0:
-        raise AffineDPError(f"seed must be a whole number that is not negative, not {seed!r}")
-    return np.random.default_rng(int(seed))
+    return np.random.default_rng(whole_number(seed, "seed", 0))
 
 
 def lags_of(lags: Sequence[int], rows: int) -> list[int]:
     """Return how many rows earlier to look, checked; at most as many as there are."""
     if not isinstance(lags, Sequence):
         raise AffineDPError("lags must be a list of whole numbers: write (...,) around it")
-    for lag in lags:
-        if isinstance(lag, bool) or not isinstance(lag, Integral) or lag < 1:
-            raise AffineDPError(f"a lag must be a whole number from 1 on, not {lag!r}")
-    return [int(lag) for lag in lags if lag < rows]
+    return [lag for lag in (whole_number(lag, "a lag") for lag in lags) if lag < rows]
 
 
 def check_labels(by: Sequence[str] | None, table: ExactTable) -> None:

@@ -73,29 +73,12 @@ def scan_transitions(dynamics: Dynamics, visit: Visit, scale: float = 1.0) -> Sc
 
 
 def scan_inverse_transitions(dynamics: Dynamics, visit: Visit) -> Scan:
-    """Visit ``Φ_t⁻¹``: how x(0) differs when x(t) differs by a unit vector.
-
-    Examples
-    --------
-    >>> from affinedp.control import dynamics_of
-    >>> halving = dynamics_of(([[0.5]], [[1]]), horizon=4)
-    >>> found = scan_inverse_transitions(halving, lambda t, block: print(block.ravel()))
-    [1. 2. 4. 8.]
-    >>> found.error < 1e-20
-    True
-    """
+    """Visit ``Φ_t⁻¹``: how x(0) differs when x(t) differs by a unit vector."""
     return _scan(dynamics, True, visit)
 
 
 def growth_exponent(dynamics: Dynamics) -> int:
-    """Return k with ``‖A(t−1)…A(s)‖ ≤ 2^k`` for all s ≤ t in the horizon.
-
-    Examples
-    --------
-    >>> from affinedp.control import dynamics_of
-    >>> growth_exponent(dynamics_of(([[1, 0.1], [0, 1]], [[1, 0]]), horizon=1000))
-    8
-    """
+    """Return k with ``‖A(t−1)…A(s)‖ ≤ 2^k`` for all s ≤ t in the horizon."""
     return scan_transitions(dynamics, lambda start, block: None).growth_exponent
 
 

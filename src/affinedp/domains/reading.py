@@ -154,13 +154,6 @@ def fresh_labels(labels: Any) -> Any:
 
     Whole numbers are int64, other numbers float64, points in time datetime64; everything else
     stays what it is.  Missing labels are NaN (or no time).
-
-    Examples
-    --------
-    >>> fresh_labels([2019.0, 2020.0])
-    array([2019, 2020])
-    >>> fresh_labels(["north", None])
-    array(['north', nan], dtype=object)
     """
     import pandas
 

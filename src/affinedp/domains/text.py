@@ -71,19 +71,6 @@ def parse_equations(
     Any other name than a plain identifier goes in backticks: ``"`GDP (total)` = a + b"``.
     A backtick inside such a name is doubled.  Equations that the public knows and that are
     missing here are not covered by any promise that is made later.
-
-    Examples
-    --------
-    >>> found = parse_equations(["a + b = total", "0.1*a = 3"])
-    >>> found.names
-    ('a', 'b', 'total')
-    >>> found.coefficients[1], found.offsets[1]
-    ({0: Fraction(1, 10)}, Fraction(-3, 1))
-    >>> parse_equations(["a*b = 1"])
-    Traceback (most recent call last):
-    affinedp.errors.EquationError: a product of two entries is not linear
-        a*b = 1
-          ^
     """
     if not isinstance(equations, Iterable):
         raise AffineDPError(f"equations must be a list of texts, not {type(equations).__name__}")
@@ -108,11 +95,6 @@ def format_equation(
     """Write one row of ``D x + b = 0`` the way it would be typed.
 
     Reading the text back gives the same Fractions, and floats that are the same after rounding.
-
-    Examples
-    --------
-    >>> format_equation({0: Fraction(1), 2: Fraction(-1, 3)}, Fraction(-5), ["a", "b", "c (old)"])
-    'a - 1/3*`c (old)` = 5'
     """
     written = ""
     for column in sorted(row):

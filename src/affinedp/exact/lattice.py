@@ -57,13 +57,7 @@ def staircase(
 
 
 def hermite_diagonal(generators: Sequence[Sequence[int]]) -> list[int]:
-    """Return h such that Π [0, h_i) has one point of every coset of the lattice they span.
-
-    Examples
-    --------
-    >>> hermite_diagonal([(2, 0), (1, 3)])
-    [1, 6]
-    """
+    """Return h such that Π [0, h_i) has one point of every coset of the lattice they span."""
     lead, _ = staircase([_sparse(vector) for vector in generators], len(generators))
     return [abs(column[i]) for i, column in lead.items()]
 
@@ -121,13 +115,7 @@ class Lattice:
 
 
 def kernel_lattice(equations: Sequence[Mapping[int, int]], n: int) -> Lattice:
-    """Return the whole solutions of ``D x = 0``, D given by its rows, and how to solve.
-
-    Examples
-    --------
-    >>> kernel_lattice([{0: 2, 1: 3}], 2).short_basis().T.tolist() in ([[3, -2]], [[-3, 2]])
-    True
-    """
+    """Return the whole solutions of ``D x = 0``, D given by its rows, and how to solve."""
     count = len(equations)
     columns: list[SparseVector] = [{} for _ in range(n)]
     for i, row in enumerate(equations):
@@ -141,13 +129,7 @@ def kernel_lattice(equations: Sequence[Mapping[int, int]], n: int) -> Lattice:
 
 
 def whole_kernel(matrix: Matrix, exact: Rows | None) -> Columns:
-    """Return a basis of the whole points of the kernel, as columns.
-
-    Examples
-    --------
-    >>> whole_kernel(np.array([[2.0, 4.0]]), None)
-    [[-2, 1]]
-    """
+    """Return a basis of the whole points of the kernel, as columns."""
     n = int(matrix.shape[1])
     rows = [_whole(row, 0)[0] for row in _rows(matrix, exact)]
     _refuse_many(n, len(rows))
@@ -155,13 +137,7 @@ def whole_kernel(matrix: Matrix, exact: Rows | None) -> Columns:
 
 
 def whole_solution(matrix: Matrix, b: FloatArray, exact: Rows | None) -> list[Fraction] | None:
-    """Return whole numbers x with ``D x + b = 0``, or None if there are none.
-
-    Examples
-    --------
-    >>> [int(c) for c in whole_solution(np.array([[3.0, 5.0]]), np.array([-1.0]), None)]
-    [2, -1]
-    """
+    """Return whole numbers x with ``D x + b = 0``, or None if there are none."""
     n = int(matrix.shape[1])
     found = [Fraction(0)] * n
     if not np.any(b):

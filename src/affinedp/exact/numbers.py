@@ -71,28 +71,13 @@ def meaning(value: float) -> Fraction:
     A whole or short binary number is itself.  Otherwise a double stands for the decimal (up to 15
     digits) or fraction (denominator up to 4,000) that it is the nearest double to, if there is one;
     and if there is none, for exactly the binary number that it is.
-
-    Examples
-    --------
-    >>> meaning(0.1), meaning(1 / 3), meaning(2.5)
-    (Fraction(1, 10), Fraction(1, 3), Fraction(5, 2))
-    >>> meaning(0.1 + 0.2) == Fraction(0.1 + 0.2)
-    True
     """
     found = _short(value)
     return Fraction(value) if found is None else found
 
 
 def short_numbers(values: Iterable[float]) -> list[Fraction] | None:
-    """Return what doubles stand for, or None if one of them is a binary number of full length.
-
-    Examples
-    --------
-    >>> short_numbers([0.1, 3.0])
-    [Fraction(1, 10), Fraction(3, 1)]
-    >>> short_numbers([2**0.5]) is None
-    True
-    """
+    """Return what doubles stand for, or None if one of them is a binary number of full length."""
     found = []
     for value in values:
         short = _short(value)
@@ -149,11 +134,6 @@ def over_one_denominator(values: FloatArray) -> tuple[NDArray[Any], int]:
     """Return integers and one denominator: exactly the numbers that the doubles stand for.
 
     The integers have 64 bits where they fit, and are Python's otherwise.
-
-    Examples
-    --------
-    >>> over_one_denominator(np.array([0.25, 1.1]))
-    (array([ 25, 110]), 100)
     """
     if np.array_equal(values, np.rint(values)) and np.abs(values).max(initial=0.0) < 2.0**62:
         return values.astype(np.int64), 1
@@ -172,13 +152,7 @@ def over_one_denominator(values: FloatArray) -> tuple[NDArray[Any], int]:
 
 
 def exact_number(value: Any) -> Fraction:
-    """Return one number of any type, or text such as ``"1/3"``, exactly; a float as it is meant.
-
-    Examples
-    --------
-    >>> exact_number(0.1), exact_number("1/3"), exact_number(Fraction(0.1)) == Fraction(1, 10)
-    (Fraction(1, 10), Fraction(1, 3), False)
-    """
+    """Return one number of any type, or text such as ``"1/3"``, exactly; a float as it is meant."""
     if isinstance(value, str) and len(value) <= MOST_TEXT:
         value = value.strip()
         _, _, power = value.lower().partition("e")
@@ -203,22 +177,21 @@ def is_number(item: object) -> bool:
     return isinstance(item, numbers.Real | Decimal) and not isinstance(item, bool | np.bool_)
 
 
+def whole_number(value: Any, name: str, least: int = 1, most: int | None = None) -> int:
+    """Return one whole number in a range, or refuse it by ``name``."""
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        wanted = f", at least {least}" if most is None else f" from {least} to {most:,}"
+        raise AffineDPError(f"{name} must be a whole number{wanted}, not {value!r}")
+    return int(value)
+
+
 def real_array(
     value: ArrayLike, name: str, ndim: int | None = None, way_out: str = WAY_OUT
 ) -> FloatArray:
     """Return numbers as a finite float64 array of its own that means exactly what was given.
 
     The refusal names the place; the value stays out of it, because it may be private.
-
-    Examples
-    --------
-    >>> real_array([3, Decimal("0.1"), Fraction(1, 3)], "x")
-    array([3.        , 0.1       , 0.33333333])
-    >>> real_array([3, 2**53 + 1], "x")
-    Traceback (most recent call last):
-        ...
-    affinedp.errors.AffineDPError: x[1] has more digits than double precision holds: round it, or \
-choose a larger unit
     """
     if np.ma.is_masked(value):
         raise AffineDPError(f"{name} has masked values: fill them or leave them out")

@@ -188,14 +188,6 @@ class Echelon:
 
     Columns from ``width`` on are carried along and never lead: a row that brings a column of its
     own shows there which combination of rows it has become.
-
-    Examples
-    --------
-    >>> space = Echelon(2)
-    >>> space.add({0: 1, 1: 2, 10: 1}), space.add({0: 2, 1: 4, 11: 1})
-    (True, False)
-    >>> space.rest({0: 2, 1: 4, 11: 1})
-    {11: 1, 10: -2}
     """
 
     def __init__(self, width: int) -> None:
@@ -229,11 +221,6 @@ def adjugate(matrix: Sequence[Sequence[int]]) -> tuple[int, list[list[int]]]:
     """Return the determinant and determinant × inverse; (0, []) for a singular matrix.
 
     Gauss–Jordan without fractions (Bareiss): every division is exact.
-
-    Examples
-    --------
-    >>> adjugate([[2, 1], [1, 3]])
-    (5, [[3, -1], [-1, 2]])
     """
     size = len(matrix)
     rows = [list(row) + [int(i == j) for j in range(size)] for i, row in enumerate(matrix)]
@@ -277,14 +264,7 @@ def independent(vectors: Sequence[Sequence[int]], most: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class RationalMatrix:
-    """A matrix of integers over one common denominator.
-
-    Examples
-    --------
-    >>> half = RationalMatrix.of(np.array([[0.5, 0.0], [0.25, 1.0]]))
-    >>> (half @ half).floats().tolist()
-    [[0.25, 0.0], [0.375, 1.0]]
-    """
+    """A matrix of integers over one common denominator."""
 
     values: BigIntegers  # the numerators; shape (p, q)
     over: int = 1  # their common denominator, positive
@@ -388,13 +368,6 @@ def positive_definite(matrix: RationalMatrix) -> bool:
     row a diagonal entry that is larger than the sum of the others' sizes, it is positive definite,
     and so is M.  Where that does not decide, all leading minors do (Sylvester's criterion), by
     Bareiss's elimination in integers.
-
-    Examples
-    --------
-    >>> positive_definite(RationalMatrix.of(np.array([[2.0, 1.0], [1.0, 1.0]])))
-    True
-    >>> positive_definite(RationalMatrix.of(np.ones((2, 2))))
-    False
     """
     n = len(matrix.values)
     values = matrix.values

@@ -133,13 +133,7 @@ def factor_below(matrix: FloatArray) -> FloatArray | None:
 
 
 def careful_product(left: Matrix, right: Matrix) -> Matrix:
-    """Return ``left @ right``, with the entries in which terms nearly cancel rounded only once.
-
-    Examples
-    --------
-    >>> careful_product(np.array([[1.0, 1e17, -1e17]]), np.array([[1.0], [3.0], [3.0]]))
-    array([[1.]])
-    """
+    """Return ``left @ right``, with the entries in which terms nearly cancel rounded only once."""
     found = left @ right
     size = abs(left) @ abs(right)
     largest = (size.data if is_sparse(size) else size).max(initial=0.0)
@@ -182,14 +176,14 @@ def _exact_entries(left: Any, right: Any, i: IntArray, j: IntArray) -> FloatArra
         a, b = sparse.csr_array(a.multiply(b != 0)), sparse.csr_array(b.multiply(a != 0))
         a.sort_indices()
         b.sort_indices()
-        high, low = (part.tolist() for part in _two_products(a.data, b.data))
+        high, low = (part.tolist() for part in two_products(a.data, b.data))
         ends = zip(a.indptr[:-1].tolist(), a.indptr[1:].tolist())
         found[chunk] = [math.fsum(high[s:e] + low[s:e]) for s, e in ends]
     return found
 
 
-def _two_products(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """The rounded products and what rounding took, exactly (Dekker 1971)."""
+def two_products(a: FloatArray, b: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return rounded products and what rounding took, exactly (Dekker 1971)."""
     whole = a * b
     first, second = _halves(a), _halves(b)
     rest = first[0] * second[0] - whole

@@ -25,8 +25,7 @@ from affinedp.arrays import FloatArray
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import parse_equations
 from affinedp.errors import AffineDPError
-from affinedp.files.declared import Document, Field, FileKind
-from affinedp.files.documents import fitted, zeros
+from affinedp.files.documents import Document, Field, FileKind, fitted, zeros
 from affinedp.files.values import (
     as_written,
     at_least_zero,

@@ -21,8 +21,7 @@ from affinedp.files import documents, writing
 from affinedp.files.values import check_texts
 from affinedp.neighbours.whole import moves_are_whole, weight_of_three
 from affinedp.parts import Part, StorageError, restored
-from affinedp.privacy.design import LeastPossible
-from affinedp.privacy.least_proof import LeastProof, proven_value
+from affinedp.privacy.design import LeastPossible, LeastProof, proven_value
 from affinedp.record import MechanismRecord, error_under
 from affinedp.strategies.matrices import Matrices
 

@@ -35,16 +35,7 @@ def as_written(value: Any, where: str) -> Any:
 
 
 def number(value: Any, where: str) -> float:
-    """Return a finite number that a float holds.
-
-    Examples
-    --------
-    >>> number(3, "mu")
-    3.0
-    >>> number(True, "mu")
-    Traceback (most recent call last):
-    affinedp.errors.AffineDPError: mu must be a number, not true
-    """
+    """Return a finite number that a float holds."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise AffineDPError(f"{where} must be a number, not {shown(value)}")
     try:
@@ -108,14 +99,7 @@ def one_of(*words: str) -> Reader:
 
 
 def a(*kinds: str) -> Reader:
-    """Return a reader of values of these kinds, which are left as they stand there.
-
-    Examples
-    --------
-    >>> a("text", "list of texts")(3, "index")
-    Traceback (most recent call last):
-    affinedp.errors.AffineDPError: index must be a text or list of texts, not 3
-    """
+    """Return a reader of values of these kinds, which are left as they stand there."""
 
     def read(value: Any, where: str) -> Any:
         if any(_KINDS[kind](value) for kind in kinds):
@@ -183,26 +167,14 @@ def check_count(where: str, found: int, what: str, wanted: int) -> None:
 
 
 def hint(word: str, known: Iterable[str] | None) -> str:
-    """Return the known word that was perhaps meant, as the end of a message.
-
-    Examples
-    --------
-    >>> hint("lwa", ["law", "scale"])
-    "; did you mean 'law'?"
-    """
+    """Return the known word that was perhaps meant, as the end of a message."""
     words = list(known or ())[:MOST_HINTED]
     close = difflib.get_close_matches(word[:MOST_SHOWN], words, n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message: never long, never a failure of its own.
-
-    Examples
-    --------
-    >>> shown(True), shown("a" * 70), shown([1])
-    ('true', "'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa…'", 'a list')
-    """
+    """Return a value for a message: never long, never a failure of its own."""
     if isinstance(value, str):
         return visible(repr(value if len(value) <= MOST_SHOWN else value[:MOST_SHOWN] + "…"))
     if isinstance(value, bool | float) or (isinstance(value, int) and abs(value) < 10**20):
@@ -218,13 +190,7 @@ def frozen(array: FloatArray) -> FloatArray:
 
 
 def visible(text: str, *, lines: bool = False) -> str:
-    """Return a text with everything that a terminal would act on spelled out.
-
-    Examples
-    --------
-    >>> print(visible("income\\x1b[8m"))
-    income\\x1b[8m
-    """
+    """Return a text with everything that a terminal would act on spelled out."""
     return (_ACTING_IN_TEXT if lines else _ACTING).sub(lambda found: _escaped(found[0]), text)
 
 

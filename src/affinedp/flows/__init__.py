@@ -1,9 +1,8 @@
 """Private network flows: manifolds of networks, their neighbours, and the noise for them.
 
-:func:`from_graph`, :func:`from_incidence` and :func:`from_pandapower` make a
-:class:`FlowManifold`, which says which laws it assumes to be known; :func:`injection_neighbours`
-is the promise that scales, :func:`design_flow_noise` the least noise, :func:`draw_flow_noise` the
-picture.  Names load when they are first used.
+:func:`from_graph` and :func:`from_pandapower` make a flow manifold, which says which laws it
+assumes to be known; :func:`injection_neighbours` is the promise that scales,
+:func:`design_flow_noise` the least noise, :func:`draw_flow_noise` the picture.
 """
 
 import lazy_loader

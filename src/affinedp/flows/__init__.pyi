@@ -1,9 +1,5 @@
-from .flow_manifold import FlowManifold as FlowManifold
 from .flow_manifold import design_flow_noise as design_flow_noise
-from .flow_network import FlowNetwork as FlowNetwork
 from .graphs import from_graph as from_graph
-from .graphs import from_incidence as from_incidence
-from .injections import InjectionAdjacency as InjectionAdjacency
 from .injections import injection_neighbours as injection_neighbours
 from .picture import draw_flow_noise as draw_flow_noise
 from .power import dc_flows as dc_flows

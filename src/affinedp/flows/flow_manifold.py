@@ -204,7 +204,7 @@ def design_flow_noise(
     Parameters
     ----------
     flow : FlowManifold
-        From ``from_graph``, ``from_incidence`` or ``from_pandapower``.
+        From ``from_graph`` or ``from_pandapower``.
     epsilon, delta : float
         The promise to keep; δ > 0 for Gaussian noise, δ = 0 for Laplace noise.
     mu : float or array_like, shape (n,), optional
@@ -243,7 +243,7 @@ def design_flow_noise(
     if not isinstance(flow, FlowManifold):
         raise AffineDPError(
             f"design_flow_noise takes a FlowManifold, not {type(flow).__name__}: make one with "
-            "flows.from_pandapower, flows.from_graph or flows.from_incidence"
+            "flows.from_pandapower or flows.from_graph"
         )
     if adjacency is None:
         adjacency = flow.circuits(1.0 if mu is None else mu)

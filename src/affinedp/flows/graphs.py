@@ -23,8 +23,10 @@ def from_graph(
     graph: Any,
     *,
     laws: Laws = "full",
-    reactance: str | None = None,
+    reactance: str | ArrayLike | None = None,
     public_injections: Mapping[Any, float] | None = None,
+    node_names: Sequence[str] | None = None,
+    branch_names: Sequence[str] | None = None,
     public_entries: PublicEntries = "refuse",
 ) -> FlowManifold:
     """Return the flows on the edges of a graph and the private injections at its nodes.
@@ -36,17 +38,22 @@ def from_graph(
 
     Parameters
     ----------
-    graph : networkx.Graph, DiGraph or multigraph
+    graph : networkx.Graph, DiGraph or multigraph; or matrix, shape (nodes, branches)
         The flow on an edge is positive in the direction of the edge; of an undirected graph, in
-        the order in which ``graph.edges`` gives its ends.
+        the order in which ``graph.edges`` gives its ends.  In an incidence matrix −1 is where a
+        branch leaves a node and +1 where it enters one, as
+        ``networkx.incidence_matrix(graph, oriented=True)`` has it.
     laws : {"full", "balance"}
         ``"full"``: flows also obey line laws (potential = reactance × flow), and everyone knows
         the reactances.  ``"balance"``: no such laws hold, or nobody knows them.
-    reactance : str, optional
-        The edge attribute that holds the reactances, for ``laws="full"``.
+    reactance : str or array_like, optional
+        The edge attribute that holds the reactances, or one reactance for each branch of a
+        matrix, for ``laws="full"``.
     public_injections : mapping, optional
-        Nodes whose injection is public, with its value; 0 for a node that only passes flow on.
-        All other injections are private, and entries of x.
+        Nodes (rows of a matrix, from 0) whose injection is public, with its value; 0 for a node
+        that only passes flow on.  All other injections are private, and entries of x.
+    node_names, branch_names : sequences of str, optional
+        Names for a matrix; by default ``0``, ``1``, … and ``branch 0: 0→1``, ….
     public_entries : {"refuse", "allow"}
         What to do with entries that follow from the laws and the public injections alone.
 
@@ -64,6 +71,10 @@ def from_graph(
     >>> flow.manifold.dim, flow.flows
     (3, ('edge 0→1', 'edge 0→2', 'edge 1→2'))
 
+    >>> ring = [[-1, 0, 1], [1, -1, 0], [0, 1, -1]]
+    >>> flows.from_graph(ring, reactance=[1, 1, 2]).manifold.equations()[-1]
+    '`branch 0: 0→1` + `branch 1: 1→2` + 2*`branch 2: 2→0` = 0'
+
     Whoever publishes flows that obey line laws must say so; they are asked for by default.
 
     >>> flows.from_graph(nx.cycle_graph(3))
@@ -73,7 +84,11 @@ def from_graph(
 holds them (reactance='x'). If the flows obey no line laws, or nobody knows them, say laws='balance'
     """
     if not hasattr(graph, "edges") or not hasattr(graph, "nodes"):
-        raise AffineDPError(f"from_graph takes a NetworkX graph, not {type(graph).__name__}")
+        return _from_incidence(
+            graph, laws, reactance, public_injections, node_names, branch_names, public_entries
+        )
+    if node_names is not None or branch_names is not None:
+        raise AffineDPError("a graph names its nodes: node_names and branch_names are for matrices")
     place: dict[Hashable, int] = {node: i for i, node in enumerate(graph.nodes)}
     if graph.is_multigraph():
         edges = [(u, v, data) for u, v, _, data in graph.edges(keys=True, data=True)]
@@ -84,6 +99,8 @@ holds them (reactance='x'). If the flows obey no line laws, or nobody knows them
     branches = [f"edge {u}→{v}{key}" for (u, v, _), key in zip(edges, keys)]
     values = None
     if reactance is not None:
+        if not isinstance(reactance, str):
+            raise AffineDPError("reactance names the edge attribute that holds the reactances")
         missing = [name for name, (*_, data) in zip(branches, edges) if reactance not in data]
         if missing:
             raise AffineDPError(f"{listed(missing)} has no attribute {reactance!r}")
@@ -95,46 +112,16 @@ holds them (reactance='x'). If the flows obey no line laws, or nobody knows them
     )  # fmt: skip
 
 
-def from_incidence(
+def _from_incidence(
     incidence: ArrayLike | sparse.sparray,
-    *,
-    laws: Laws = "full",
-    reactance: ArrayLike | None = None,
-    public_injections: Mapping[int, float] | None = None,
-    node_names: Sequence[str] | None = None,
-    branch_names: Sequence[str] | None = None,
-    public_entries: PublicEntries = "refuse",
+    laws: Laws,
+    reactance: ArrayLike | None,
+    public_injections: Mapping[int, float] | None,
+    node_names: Sequence[str] | None,
+    branch_names: Sequence[str] | None,
+    public_entries: PublicEntries,
 ) -> FlowManifold:
-    """Return the flows and private injections of the network with this incidence matrix.
-
-    Parameters
-    ----------
-    incidence : array_like or sparse matrix, shape (nodes, branches)
-        −1 where a branch leaves a node and +1 where it enters one, as
-        ``networkx.incidence_matrix(graph, oriented=True)`` has it.
-    laws : {"full", "balance"}
-        As for :func:`from_graph`.
-    reactance : array_like, shape (branches,), optional
-        One reactance per branch, for ``laws="full"``.
-    public_injections : mapping, optional
-        Rows (counted from 0) whose injection is public, with its value.
-    node_names, branch_names : sequences of str, optional
-        Names; by default ``0``, ``1``, … and ``branch 0: 0→1``, ….
-    public_entries : {"refuse", "allow"}
-        As for :func:`from_graph`.
-
-    Returns
-    -------
-    FlowManifold
-
-    Examples
-    --------
-    >>> from affinedp import flows
-    >>> ring = [[-1, 0, 1], [1, -1, 0], [0, 1, -1]]
-    >>> flow = flows.from_incidence(ring, reactance=[1, 1, 2])
-    >>> flow.manifold.equations()[-1]
-    '`branch 0: 0→1` + `branch 1: 1→2` + 2*`branch 2: 2→0` = 0'
-    """
+    """The flows and private injections of the network with this incidence matrix."""
     import scipy.sparse as sparse
 
     matrix = sparse.csc_array(real_matrix(incidence, "incidence"))

@@ -25,10 +25,6 @@ EPS = float(np.finfo(float).eps)
 _QUOTED = re.compile(r"`((?:[^`]|``)+)`(?!`)")
 
 
-class UntraceableError(TypeError):
-    """A function does something with its arguments that no formula says."""
-
-
 @dataclass(frozen=True, eq=False)
 class Formula:
     """One node: an affine form, or an operation on other nodes.
@@ -80,7 +76,7 @@ class Formula:
     def __pow__(self, other: Any) -> Formula:
         exponent = as_formula(other)
         if not exponent.is_constant:
-            raise UntraceableError("an exponent must be a number")
+            raise TypeError("an exponent must be a number")
         return self if exponent.number == 1 else Formula("power", (self,), number=exponent.number)
 
     def __neg__(self) -> Formula:
@@ -99,7 +95,7 @@ class Formula:
         return as_formula(other) / self
 
     def __rpow__(self, other: Any) -> Formula:
-        raise UntraceableError("an exponent must be a number")
+        raise TypeError("an exponent must be a number")
 
     __radd__, __rmul__ = __add__, __mul__
 
@@ -120,7 +116,7 @@ class Formula:
         return Formula("sqrt", (self,))
 
     def _refused(self, *others: Any) -> bool:
-        raise UntraceableError("a formula has no value to look at")
+        raise TypeError("a formula has no value to look at")
 
     __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = _refused
     __hash__ = None  # type: ignore[assignment]
@@ -140,7 +136,7 @@ def as_formula(value: Any) -> Formula:
     if isinstance(value, Formula):
         return value
     if isinstance(value, bool | np.bool_) or not isinstance(value, Real | np.floating | np.integer):
-        raise UntraceableError(f"{type(value).__name__} is no number")
+        raise TypeError(f"{type(value).__name__} is no number")
     return Formula(number=float(value))
 
 
@@ -189,16 +185,18 @@ def read_formula(text: str, named: Callable[[str], Formula]) -> Formula:
             count = len(node.args)
             if called is not None and (count == 1 or (count > 1 and node.func.id in "min max")):
                 return called(*map(read, node.args))
-        raise UntraceableError(
+        raise TypeError(
             f"{ast.unparse(node)!r} is not read: write numbers, names, + - * / **, and "
             f"{', '.join(_CALLS)}; names with other signs stand in backticks"
         )
 
-    if len(text) > MAX_CHARACTERS or "quoted_" in text:
+    if len(text) > MAX_CHARACTERS:
         raise AffineDPError(f"a formula has at most {MAX_CHARACTERS:,} characters")
+    if "quoted_" in text:
+        raise AffineDPError("write names that contain 'quoted_' in another way: it is used here")
     try:
         return read(ast.parse(_QUOTED.sub(placeholder, text).strip(), mode="eval").body)
-    except (UntraceableError, OverflowError, ZeroDivisionError) as error:
+    except (TypeError, OverflowError, ZeroDivisionError) as error:
         raise AffineDPError(f"the formula {text!r} is not read: {error}") from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         if isinstance(error, AffineDPError):

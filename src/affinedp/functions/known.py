@@ -131,19 +131,17 @@ class ClippedSum(KnownFunction):
 
 @dataclass(frozen=True, eq=False)
 class Differences(KnownFunction):
-    """Σ_{i<j} |x_i − x_j|, by pairs or by n times a public total; an entry is in n − 1 of them."""
+    """Σ_{i<j} |x_i − x_j| by n times a public total; an entry is in n − 1 of them."""
 
     kind = "sum of differences"
-    total: float | None = None
+    total: float
     entries: tuple[str, ...] = ()
     words = "a sum of absolute differences"
 
     def _divisor(self, count: int) -> Fraction:
         if count < 2:
             raise AffineDPError("differences need at least two entries")
-        return (
-            Fraction(count * (count - 1), 2) if self.total is None else count * meaning(self.total)
-        )
+        return count * meaning(self.total)
 
     def value(self, x: Sequence[Fraction]) -> Fraction:
         """Return it exactly, from the sorted entries."""
@@ -204,13 +202,15 @@ def _number(value: Any, name: str) -> float:
     return float(real_array(value, name, 0))
 
 
-def peak(entries: Entries = ()) -> OrderStatistic:
-    """Return the largest entry.
+def peak(entries: Entries = (), *, rank: int = -1) -> OrderStatistic:
+    """Return the largest entry, or the one of another rank, such as the median.
 
     Parameters
     ----------
     entries : sequence of str
         Among these; among all by default.
+    rank : int
+        From 1, the smallest, on; or from −1, the largest, down.
 
     Examples
     --------
@@ -219,23 +219,7 @@ def peak(entries: Entries = ()) -> OrderStatistic:
     >>> m = adp.design(M, query=adp.functions.peak(), epsilon=1.0, delta=1e-6)
     >>> m.release([100, 200, 300]).shape, round(float(m.expected_squared_error) ** 0.5, 1)
     ((1,), 1.4)
-    """
-    return OrderStatistic(-1, _chosen(entries))
-
-
-def order_statistic(rank: int, entries: Entries = ()) -> OrderStatistic:
-    """Return the entry of a rank, such as the median.
-
-    Parameters
-    ----------
-    rank : int
-        From 1, the smallest, on; or from −1, the largest, down.
-    entries : sequence of str
-        Among these; among all by default.
-
-    Examples
-    --------
-    >>> order_statistic(2).value([5, 1, 3])
+    >>> peak(rank=2).value([5, 1, 3])
     3
     """
     place = _number(rank, "rank")
@@ -301,24 +285,10 @@ def clipped_sum(
     return ClippedSum(low, high, 0.0, _chosen(entries))
 
 
-def mean_absolute_difference(entries: Entries = ()) -> Differences:
-    """Return the mean of |x_i − x_j| over all pairs of entries.
-
-    Parameters
-    ----------
-    entries : sequence of str
-        Of these; of all by default.
-
-    Examples
-    --------
-    >>> mean_absolute_difference().value([5, 1, 3])
-    Fraction(8, 3)
-    """
-    return Differences(None, _chosen(entries))
-
-
 def gini(total: float, entries: Entries = ()) -> Differences:
     """Return Gini's coefficient of entries whose total is public.
+
+    Where it is not, ``total=(n - 1) / 2`` makes it the mean of |x_i − x_j| over all pairs.
 
     Parameters
     ----------

@@ -51,6 +51,8 @@ STEP = 0.05
 LEAST_STEPS = 64
 # How close an end comes to the last number that is left out, relatively.
 CLOSE = 1e-4
+# How far out an end is looked for, in multiples of where a norm has it.
+FARTHEST = 1024
 # Where else numbers are looked for, in multiples of the distance of an end.
 SCANNED = (1.01, 1.02, 1.05, 1.1, 1.2, 1.5, 2.0, 3.0, 5.0, 10.0, 100.0)
 LOGARITHMICALLY_CONCAVE = ("laplace", "knorm")
@@ -248,6 +250,8 @@ def read_function(mechanism: MechanismRecord, f: Any, given: FloatArray, named: 
 
     shape = np.shape(_attempt(called, given[places]))
     size = int(np.prod(shape, dtype=int))
+    if not size:
+        raise AffineDPError("the function returns no number")
 
     def values(rows: FloatArray) -> FloatArray:
         found = np.full((len(rows), size), np.nan)
@@ -405,7 +409,8 @@ def gradients(asked: Asked, y: FloatArray, step: FloatArray) -> FloatArray:
         shift[np.arange(len(chosen)), chosen] = step[chosen]
         above, below = y + shift, y - shift
         width = (above - below)[np.arange(len(chosen)), chosen]  # as it is after rounding
-        found[:, chosen] = ((asked.values(above) - asked.values(below)) / width[:, None]).T
+        with np.errstate(all="ignore"):
+            found[:, chosen] = ((asked.values(above) - asked.values(below)) / width[:, None]).T
     return found
 
 
@@ -430,7 +435,7 @@ def _ratios(noise: Noise, asked: Asked, ratios: Ratios, level: float) -> Functio
     ) / 4  # of the rest with the denominator
     if isinstance(law, Gaussian):
         z = normal_reach(1 - level)
-        pieces = _fieller(theta, below, reach**2, covariance, law.variances(with_below), z)
+        pieces = _fieller(theta, below, reach, covariance, law.variances(with_below), z)
         how = "Fieller: exact for Gaussian noise"
     else:
         pieces = _fieller_by_reach(noise, (rest, q), theta, below, reach, level)
@@ -457,17 +462,21 @@ def _ratios(noise: Noise, asked: Asked, ratios: Ratios, level: float) -> Functio
 def _fieller(
     theta: FloatArray,
     c: FloatArray,
-    squares: FloatArray,
+    reach: FloatArray,
     vrc: FloatArray,
     vcc: FloatArray,
     z: float,
 ) -> list[tuple[tuple[float, float], ...]]:
     """All θ̂ + τ with (τc)² ≤ z² Var(r − τq): an interval, two half lines, one, or everything.
 
-    ``squares`` is z² Var r.
+    ``reach`` is z √Var r.
     """
     found: list[tuple[tuple[float, float], ...]] = []
-    a, b = c**2 - z**2 * vcc, z**2 * vrc  # aτ² + 2bτ − z² Var r ≤ 0
+    size = np.maximum(np.abs(c), z * np.sqrt(vcc))  # squares of numbers such as 1e200 are none
+    size = np.where(size > 0, size, 1.0)
+    squares = (reach / size) ** 2
+    # aτ² + 2bτ − z² Var r ≤ 0
+    a, b = (c / size) ** 2 - z**2 * (vcc / size / size), z**2 * (vrc / size / size)
     root = np.sqrt(np.maximum(b**2 + a * squares, 0.0))
     for at, one, two, half, square in zip(theta, a, b, root, squares):
         if one == 0:
@@ -505,9 +514,12 @@ def _fieller_by_reach(
     size, inside = np.repeat(np.abs(c), 2), -np.repeat(reach, 2)
     sign = np.tile([-1.0, 1.0], len(theta))
     slope = size - np.repeat(noise.reach(forms[1], level), 2)
-    kept = np.flatnonzero(slope > 1e-9 * size)
-    ends = np.full(len(sign), np.inf)
+    apart = slope > 1e-9 * size
+    # without noise on the rest, Q(r − τq) is τ Q(q)
+    ends = np.where(apart & (inside == 0), 0.0, np.inf)
+    kept = np.flatnonzero(apart & (inside < 0))
     at = 1.01 * -inside[kept] / slope[kept]
+    farthest = FARTHEST * at
 
     def past(these: IntArray, shifts: FloatArray) -> FloatArray:
         """How far beyond the reach the numbers are that these shifts ask for."""
@@ -521,10 +533,13 @@ def _fieller_by_reach(
         ends[kept[out]] = at[out]
         with np.errstate(all="ignore"):
             next_ = at * inside[kept] / (inside[kept] - beyond) * (1 + CLOSE / 100)
-        going = out & (next_ < (1 - CLOSE) * at)
-        kept, at = kept[going], next_[going]
+        # whole noise need not be outside where a norm would be: farther out it is
+        unseen = ~out & np.isinf(ends[kept]) & (2 * at <= farthest)
+        next_ = np.where(unseen, 2 * at, next_)
+        going = unseen | (out & (next_ < (1 - CLOSE) * at))
+        kept, at, farthest = kept[going], next_[going], farthest[going]
     if not _concave(noise.mechanism.noise):
-        (found,) = np.nonzero(np.isfinite(ends))
+        (found,) = np.nonzero(np.isfinite(ends) & (ends > 0))
         first = ends[found]
         for times, farther in pairwise((*SCANNED, np.inf)):
             inside_again = past(found, times * first) <= 0
@@ -545,7 +560,8 @@ def _second_order(noise: Noise, asked: Asked, level: float) -> FunctionInterval:
     """f(y) less its bias, with the variance that curvature leaves.
 
     With H the second derivatives and Σ the covariance, f(y) is off by ½ tr(HΣ) on average, and
-    J(y)ΣJ(y)' is too large by T = tr((HΣ)²), on average; ½ e'He has a variance of its own.
+    J(y)ΣJ(y)' is too large by T = tr((HΣ)²), on average; ½ e'He has a variance of its own, T/2 for
+    quadratic functions of Gaussian noise.
     """
     noise.check_digits()
     y, z = noise.y, normal_reach(1 - level)
@@ -556,6 +572,8 @@ def _second_order(noise: Noise, asked: Asked, level: float) -> FunctionInterval:
         first = noise.variances(np.where(np.isfinite(slope), slope, 0.0))
         reach = noise.reach(np.where(np.isfinite(slope), slope, 0.0), level)
         normal = np.where(first > 0, reach / np.sqrt(np.where(first > 0, first, 1.0)), z)
+        # for quadratic functions of Gaussian noise the two are equal
+        spread = np.maximum(spread, twice / 2)
         variance = np.maximum(first - twice, 0.0) + spread
         half = np.maximum(normal, z) * np.sqrt(variance)
         value = here - bias
@@ -583,17 +601,28 @@ def _second_order(noise: Noise, asked: Asked, level: float) -> FunctionInterval:
 
 
 def curvature(
-    noise: Noise, asked: Asked, y: FloatArray, here: FloatArray, count: int = DRAWS
+    noise: Noise,
+    asked: Asked,
+    y: FloatArray,
+    here: FloatArray,
+    count: int = DRAWS,
+    scale: float = 1.0,
+    moved: Any = 1.0,
 ) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
-    """Return ½ tr(HΣ), Var(½ e'He), T = tr((HΣ)²), and how often f is undefined, by simulation."""
+    """Return ½ tr(HΣ), Var(½ e'He), T = tr((HΣ)²), and how often f is undefined, by simulation.
+
+    Noise is taken ``scale`` times, and of the entries that are ``moved``.
+    """
     even, mixed, lost = [], [], np.zeros(len(here))
-    for e in noise.draws(count):
+    for drawn in noise.draws(count):
+        e = scale * moved * drawn
         other = np.roll(e, 1, axis=0)
         plus, minus, both = (asked.values(y + shift) for shift in (e, -e, e + other))
-        even.append((plus + minus) / 2 - here)
-        mixed.append(both - plus - np.roll(plus, 1, axis=0) + here)
+        with np.errstate(all="ignore"):
+            even.append((plus + minus) / 2 - here)
+            mixed.append(both - plus - np.roll(plus, 1, axis=0) + here)
         lost += (~np.isfinite(even[-1])).sum(axis=0)
-    rest, cross = np.concatenate(even), np.concatenate(mixed)
+    rest, cross = np.concatenate(even) / scale**2, np.concatenate(mixed) / scale**2
     rest, cross = (np.where(np.isfinite(one), one, np.nan) for one in (rest, cross))
     with np.errstate(all="ignore"):
         import warnings
@@ -622,7 +651,7 @@ def _certified(noise: Noise, asked: Asked, level: float) -> FunctionInterval:
     noisy = np.flatnonzero(reach > 0)
     cuts = int(MOST_BOXES ** (1 / max(len(noisy), 1)) + 1e-9)
     lows, highs = low[None], high[None]
-    if cuts > 1:
+    if cuts > 1 and len(noisy):
         grids = np.meshgrid(*(np.arange(cuts) for _ in noisy), indexing="ij")
         cell = np.stack([grid.ravel() for grid in grids], axis=1)
         lows, highs = (np.repeat(end[None], len(cell), axis=0) for end in (low, high))

@@ -72,17 +72,7 @@ class Sampler(Protocol):
 
 
 class Law(Part):
-    """The law of noise η on coordinates; entries are independent unless it is said otherwise.
-
-    Examples
-    --------
-    >>> from affinedp.laws.laplace import Laplace
-    >>> law = Laplace()
-    >>> law.words, law.norm, law.limit(1.0)
-    ('Laplace', 1, 1.0)
-    >>> float(law.gauges(np.array([[3.0], [-4.0]])).upper[0].round(9))
-    7.0
-    """
+    """The law of noise η on coordinates; entries are independent unless it is said otherwise."""
 
     words: str
     theorem: str
@@ -270,13 +260,7 @@ def _overridden(cls: type[Law]) -> set[str]:
 
 
 def law_named(name: Any) -> type[Law]:
-    """Return the law that a user calls so, or refuse the name.
-
-    Examples
-    --------
-    >>> law_named("gaussian").norm, law_named("staircase").words
-    (2, 'staircase')
-    """
+    """Return the law that a user calls so, or refuse the name."""
     found = kind_named(name) if isinstance(name, str) else None
     if found is None or not issubclass(found, Law):
         known = ", ".join(repr(law) for law in LAWS)

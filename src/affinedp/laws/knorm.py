@@ -22,14 +22,18 @@ from affinedp.arrays import FloatArray, IntArray, Matrix, connected_parts, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.laws.base import EPS, NOTHING_KNOWN, Gauges, Law, Moves, Sampler
-from affinedp.laws.bodies import AxesPart, Bodies, BodyPart, HullPart, SumPart
-from affinedp.laws.curves import Curve, LaplaceCurve
-from affinedp.laws.one_sum import largest_loss_probability
+from affinedp.laws.bodies import (
+    AxesPart,
+    Bodies,
+    BodyPart,
+    HullPart,
+    SumPart,
+    largest_loss_probability,
+)
+from affinedp.laws.curves import Curve, LaplaceCurve, LatticeCurve, ThreeAtoms
 from affinedp.laws.polytope import Polytope, polytope_of
-from affinedp.laws.pure_curves import LatticeCurve, ThreeAtoms
-from affinedp.laws.reach import Reach, each_of
+from affinedp.laws.reach import Reach, Steps, each_of, independent_reach
 from affinedp.laws.reach_bodies import body_reach
-from affinedp.laws.reach_sums import Steps, independent_reach
 from affinedp.parts import frozen
 
 
@@ -62,18 +66,14 @@ class BodyLaw(Law):
 
 @dataclass(frozen=True, eq=False)
 class KNorm(BodyLaw):
-    """Density ∝ e^(−rate ‖z‖_K), on R^r or on whole coordinates.
-
-    Examples
-    --------
-    >>> hexagon = KNorm(np.array([[1.0, 0, 1], [0, 1, -1]]), 2.0)
-    >>> round(float(hexagon.moment.trace()), 6)                # 6.67 / 2² in these coordinates
-    1.666667
-    """
+    """Density ∝ e^(−rate ‖z‖_K), on R^r or on whole coordinates."""
 
     kind = "knorm"
     words = "K-norm"
-    theorem = "the triangle inequality of the gauge, with equality on the cones over its facets"
+    theorem = (
+        "the theorem of the K-norm mechanism (Hardt and Talwar 2010): the triangle inequality of "
+        "the gauge, with equality on the cones over its facets"
+    )
     variance = 2.0  # in one dimension it is Laplace noise
     # points of K as columns, up to sign; see the module; shape (r, p)
     points: Any = field(repr=False)

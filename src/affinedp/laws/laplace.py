@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, Matrix
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import EPS, NOTHING_KNOWN, Gauges, Law, Moves, Sampler
-from affinedp.laws.curves import Curve, LaplaceCurve
-from affinedp.laws.pure_curves import ThreeAtoms
-from affinedp.laws.reach import Reach
-from affinedp.laws.reach_sums import Steps, independent_reach, laplace_spread
+from affinedp.laws.curves import Curve, LaplaceCurve, ThreeAtoms
+from affinedp.laws.reach import Reach, Steps, independent_reach, laplace_spread
 from affinedp.laws.sampler.noise import IntegerNoise
 from affinedp.laws.sampler.words import Source, system_bytes
 
@@ -63,13 +61,7 @@ class Laplace(Law):
 
 @dataclass(frozen=True, eq=False)
 class Geometric(Law):
-    """P(z) ∝ e^(−rate |z|) on whole numbers.
-
-    Examples
-    --------
-    >>> round(Geometric(1.0).variance, 6)                      # Laplace noise has 2
-    1.841347
-    """
+    """P(z) ∝ e^(−rate |z|) on whole numbers."""
 
     kind = "geometric"
     words, theorem = "geometric", "the triangle inequality"
@@ -128,14 +120,7 @@ def geometric_sample(generator: np.random.Generator, rates: FloatArray, size: in
 
 @dataclass(frozen=True, eq=False)
 class Geometrics(Law):
-    """Independent whole numbers with P(z) ∝ e^(−rate |z|), one rate for each part.
-
-    Examples
-    --------
-    >>> law = Geometrics((1.0, 0.5), (2, 1))
-    >>> law.size, law.gauge([Fraction(1), Fraction(0), Fraction(-2)])
-    (3, Fraction(2, 1))
-    """
+    """Independent whole numbers with P(z) ∝ e^(−rate |z|), one rate for each part."""
 
     kind = "geometrics"
     words, theorem = "geometric", "the triangle inequality"

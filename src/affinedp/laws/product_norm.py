@@ -23,9 +23,8 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
-from affinedp.laws import one_sum
 from affinedp.laws.base import NOTHING_KNOWN, Gauges, Moves
-from affinedp.laws.bodies import Bodies, PartsNoise, SumPart
+from affinedp.laws.bodies import Bodies, PartsNoise, SumPart, sum_sample
 from affinedp.laws.curves import Curve, LaplaceCurve
 from affinedp.laws.knorm import BodyLaw, checked_rate
 from affinedp.laws.sampler.coins import ExponentialChoice, Geometric
@@ -39,14 +38,7 @@ MOST_DIMENSIONS = 400
 
 @dataclass(frozen=True, eq=False)
 class ProductNorm(BodyLaw):
-    """Density ∝ e^(−rate Σ_b max_g ‖z_g‖) on real coordinates under public sums g in blocks b.
-
-    Examples
-    --------
-    >>> two = ProductNorm(np.array([[1.0, 0], [-1, 0], [0, 1], [0, 1]]), 2.0)
-    >>> two.covariance(np.eye(4)).round(6).diagonal().tolist()      # one sum alone has 0.5
-    [1.0, 1.0, 1.0, 1.0]
-    """
+    """Density ∝ e^(−rate Σ_b max_g ‖z_g‖) on real coordinates under public sums g in blocks b."""
 
     kind = "productnorm"
     words = "product-norm"
@@ -154,7 +146,7 @@ class ProductNorm(BodyLaw):
             scale = generator.gamma(part.dimensions + 1, float(part.width) / self.rate, size)
             for one in part.sums:
                 n = len(one.rows)
-                shape = one_sum.sample(n, 1.0, False, size, generator)
+                shape = sum_sample(n, 1.0, False, size, generator)
                 inside = generator.random(size) ** (1 / (n - 1)) * scale
                 inside /= np.abs(shape).sum(axis=1) / 2
                 drawn[:, one.rows] = shape * inside[:, None] * one.signs
@@ -169,7 +161,7 @@ def variance_in_product(n: int, dimensions: int, rate: float) -> float:
 
     Examples
     --------
-    >>> variance_in_product(3, 2, 1.0) * 2 == one_sum.continuous_error(3, 1.0)
+    >>> variance_in_product(3, 2, 1.0) * 2 == continuous_error(3, 1.0)
     True
     """
     return (dimensions + 1) * (dimensions + 2) * 4 * (2 * n - 1) / (n * (n + 1) ** 2 * rate**2)
@@ -252,16 +244,7 @@ class Products(Bodies):
 
 
 class ProductNoise:
-    """Vectors of whole numbers under public sums with P(z) ∝ exp(−rate max_g ‖z_g‖), exactly.
-
-    Examples
-    --------
-    >>> sums = [SumPart(np.arange(3 * i, 3 * i + 3), np.ones(3), Fraction(2), 1.0, True)
-    ...         for i in range(2)]
-    >>> drawn = ProductNoise(ProductPart(tuple(sums)), Fraction(1)).draw(4)
-    >>> drawn.shape, drawn[:3].sum(axis=0).tolist()
-    ((6, 4), [0, 0, 0, 0])
-    """
+    """Vectors of whole numbers under public sums with P(z) ∝ exp(−rate max_g ‖z_g‖), exactly."""
 
     def __init__(self, part: ProductPart, rate: Fraction) -> None:
         self._part, self.rows = part, part.rows
@@ -306,13 +289,7 @@ def _counted(n: int) -> tuple[tuple[int, ...], int]:
 
 
 def points_in_ball(n: int, radius: int) -> int:
-    """Return how many whole z of sum 0 have ½‖z‖₁ ≤ radius.
-
-    Examples
-    --------
-    >>> [points_in_ball(3, s) for s in range(4)]          # hexagonal numbers
-    [1, 7, 19, 37]
-    """
+    """Return how many whole z of sum 0 have ½‖z‖₁ ≤ radius."""
     if radius < 0:
         return 0
     coefficients, divisor = _counted(n)

@@ -22,12 +22,10 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.laws.base import NOTHING_KNOWN, Gauges, Law, Moves, Sampler
 from affinedp.laws.bodies import PartNoise, PartsNoise
-from affinedp.laws.curves import Curve
+from affinedp.laws.curves import Curve, ThreeAtoms
 from affinedp.laws.knorm import checked_rate
-from affinedp.laws.pure_curves import ThreeAtoms
-from affinedp.laws.reach import Reach, each_of
-from affinedp.laws.reach_sums import Steps, independent_reach
-from affinedp.laws.sampler.independent import StairsNoise
+from affinedp.laws.reach import Reach, Steps, each_of, independent_reach
+from affinedp.laws.sampler.bodies import StairsNoise
 from affinedp.parts import frozen
 
 # The law on a grid has this much more of the largest loss, at most; releases check it.
@@ -36,13 +34,7 @@ ROUNDING = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class Staircase(Law):
-    """Independent staircase noise on every coordinate.
-
-    Examples
-    --------
-    >>> round(float(Staircase(np.array([1.0]), np.array([0.4])).variance_of_each[0]), 4)
-    1.9184
-    """
+    """Independent staircase noise on every coordinate."""
 
     kind = "staircase"
     words = "staircase"
@@ -205,15 +197,7 @@ MOST_TRIED = 4096
 
 
 def real_variance(width: float, first: float, rate: float) -> float:
-    """Return the variance on real numbers.
-
-    Examples
-    --------
-    >>> b = np.exp(-1.0)
-    >>> least = (2 ** (-2 / 3) * b ** (2 / 3) * (1 + b) ** (2 / 3) + b) / (1 - b) ** 2
-    >>> bool(abs(real_variance(1.0, best_first(1.0, 1.0), 1.0) / least - 1) < 1e-12)
-    True
-    """
+    """Return the variance on real numbers."""
     b, rest = math.exp(-rate), -math.expm1(-rate)
     g = first / width
     # Σ b^k (3k² x + 3k y + z) over the two parts of the k-th period
@@ -226,14 +210,7 @@ def real_variance(width: float, first: float, rate: float) -> float:
 
 
 def whole_variance(width: int, first: int, rate: float) -> float:
-    """Return the variance on whole numbers.
-
-    Examples
-    --------
-    >>> from affinedp.laws.laplace import geometric_variance
-    >>> abs(whole_variance(1, 1, 1.0) / geometric_variance(1.0) - 1) < 1e-12
-    True
-    """
+    """Return the variance on whole numbers."""
     b, rest = math.exp(-rate), -math.expm1(-rate)
     sums = [1 / rest, b / rest**2, b * (1 + b) / rest**3]  # Σ b^k k^p
     total = 0.0
@@ -280,14 +257,6 @@ def real_top(width: float, first: float, rate: float) -> float:
 
 
 def whole_top(width: int, first: int, rate: float) -> float:
-    """Return the same on whole numbers.
-
-    Examples
-    --------
-    One step is randomised response.
-
-    >>> abs(whole_top(1, 1, 1.0) - 1 / (1 + math.exp(-1))) < 1e-15
-    True
-    """
+    """Return the same on whole numbers."""
     zero = _at_zero(width, first, rate)
     return (1 + zero) / 2 + zero * min(first - 1, width - first)

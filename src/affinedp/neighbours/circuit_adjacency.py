@@ -551,13 +551,7 @@ def adjacency_of(
     adjacency: Adjacency | str | None = None,
     mu: float | ArrayLike | None = None,
 ) -> Adjacency:
-    """Return the neighbours that were asked for: Definition 4 with ``mu`` unless others are given.
-
-    Examples
-    --------
-    >>> adjacency_of(AffineManifold([[1, -1]]), mu=2).words
-    'Definition 4: any one number moves by at most μ = 2, and the others follow the equations'
-    """
+    """Return the neighbours that were asked for, by default Definition 4 with ``mu``."""
     checked_manifold(manifold)
     if adjacency is None or (isinstance(adjacency, str) and adjacency == "entry"):
         return CircuitAdjacency(manifold, 1.0 if mu is None else mu)

@@ -114,13 +114,7 @@ def private_inputs(
     horizon: int | None = None,
     inputs: Sequence[int | str] | None = None,
 ) -> Inputs:
-    """Return the neighbours that differ in private inputs of a system.
-
-    Examples
-    --------
-    >>> private_inputs(([[0.9]], [[1.0, 0.5]], [[1.0]]), {"w1": 1, "w2": 0.1}).mu.tolist()
-    [1.0, 0.1]
-    """
+    """Return the neighbours that differ in private inputs of a system."""
     dynamics = dynamics_of(system, 1)
     A, C = dynamics.A, dynamics.C
     if A.ndim != 2 or C.ndim != 2:

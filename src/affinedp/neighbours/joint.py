@@ -42,15 +42,6 @@ class JointAdjacency(Adjacency):
     Noise that is independent from part to part has the sensitivity ``√(Σ s²)`` (Gaussian) or
     ``Σ s`` (Laplace) of the parts' own s, and that is attained.  For other noise the sum of the
     parts' sensitivities is a bound.
-
-    Examples
-    --------
-    >>> import affinedp as adp
-    >>> M = adp.AffineManifold([[1, 1, -1, 0]])
-    >>> first = adp.DirectionAdjacency(M, [[1, 0], [0, 1], [1, 1], [0, 0]])
-    >>> second = adp.DirectionAdjacency(M, [[0], [0], [0], [1]])
-    >>> JointAdjacency([first, second]).sensitivity([[1, 1, 0, 0], [0, 0, 0, 1]], norm=1).value
-    2.0
     """
 
     kind = "joint"

@@ -22,15 +22,7 @@ from affinedp.neighbours.norms import ExactMatrix
 
 @dataclass(frozen=True, eq=False)
 class Whole(Adjacency):
-    """The neighbours of another adjacency whose data is whole: they differ by whole numbers.
-
-    Examples
-    --------
-    >>> import affinedp as adp
-    >>> M = adp.AffineManifold([[1, -2, 0]])
-    >>> Whole(adp.DirectionAdjacency(M, [[3.5], [1.75], [0]])).directions().ravel()
-    array([2., 1., 0.])
-    """
+    """The neighbours of another adjacency whose data is whole: they differ by whole numbers."""
 
     kind = "whole"
     adjacency: Adjacency  # whose neighbours they are
@@ -80,13 +72,7 @@ class Whole(Adjacency):
 
 
 def whole_steps(move: list[Fraction]) -> tuple[tuple[int, ...], int]:
-    """Return the primitive whole vector along a move, and how often it fits.
-
-    Examples
-    --------
-    >>> whole_steps([Fraction(5, 2), Fraction(5)])
-    ((1, 2), 2)
-    """
+    """Return the primitive whole vector along a move, and how often it fits."""
     scale = common_denominator(move)
     step, content = primitive([int(c * scale) for c in move])
     return step, content // scale

@@ -26,15 +26,12 @@ from affinedp.paper.consensus import (
 from affinedp.paper.drawing import (
     BLUE,
     GREEN,
-    NARROW,
     ORANGE,
     PURPLE,
     SKY,
     VERMILLION,
     dots,
-    new_figure,
     panels,
-    title,
     write_figures,
 )
 
@@ -52,7 +49,7 @@ def draw_all(out: Path, settings: Sequence[Setting], large: Convergence) -> list
     """Write every figure as PNG and SVG, and return the files."""
     gaussian = [setting for setting in settings if setting.law == "gaussian"]
     laplace = [setting for setting in settings if setting.law == "laplace"]
-    drawn: dict[str, Callable[[bool], Figure]] = {
+    drawn: dict[str, Callable[[], Figure]] = {
         "consensus_figure_4": figure_4,
         "consensus_figure_5": partial(figure_5, settings[0]),
         "consensus_figure_6": partial(figure_6, gaussian),
@@ -63,10 +60,10 @@ def draw_all(out: Path, settings: Sequence[Setting], large: Convergence) -> list
     return write_figures(out, drawn)
 
 
-def figure_4(narrow: bool = False) -> Figure:
+def figure_4() -> Figure:
     """Return Figure 4: the ten agents and their links."""
-    figure = new_figure(NARROW, 4.6) if narrow else new_figure(5.4, 4.8)
-    axes = figure.subplots()
+    words = "Figure 4. Ten agents, each link with weight ¼; outside: x(0)"
+    figure, (axes,) = panels(1, 1, 5.4, 4.8, words)
     angles = np.pi / 2 - 2 * np.pi * np.arange(10) / 10
     places = np.column_stack([np.cos(angles), np.sin(angles)])
     degree = np.bincount(np.array(LINKS).ravel() - 1, minlength=10)
@@ -83,15 +80,17 @@ def figure_4(narrow: bool = False) -> Figure:
         axes.text(1.27 * x, 1.2 * y, _signed(VALUES[place]), ha="center", va="center", fontsize=11)
     axes.set(xlim=(-1.5, 1.5), ylim=(-1.4, 1.4), aspect="equal")
     axes.axis("off")
-    columns = 1 if narrow else 2
-    figure.legend(loc="outside lower center", ncols=columns, markerscale=0.5)
-    title(figure, "Figure 4. Ten agents, each link with weight ¼; outside: x(0)", narrow=narrow)
+    figure.legend(loc="outside lower center", ncols=2, markerscale=0.5)
     return figure
 
 
-def figure_5(setting: Setting, narrow: bool = False) -> Figure:
+def figure_5(setting: Setting) -> Figure:
     """Return Figure 5: the mean error of every agent."""
-    figure, (whole, late) = panels(1, 2, 10.5, 4.6, narrow=narrow)
+    words = (
+        f"Figure 5. Mean errors, Gaussian noise, σ = {setting.sigma:g}, x* = {AVERAGE:g} "
+        f"(lines: exact; dots: {len(setting.run.messages)} runs, ± 2 s.e.)"
+    )
+    figure, (whole, late) = panels(1, 2, 10.5, 4.6, words)
     exact = setting.consensus.mean_error(VALUES, STEPS)
     states = setting.run.states
     means = states.mean(axis=0) - AVERAGE
@@ -110,40 +109,28 @@ def figure_5(setting: Setting, narrow: bool = False) -> Figure:
     whole.set_title("all steps")
     late.set(title="from t = 10 on", xlim=(9.5, STEPS + 0.5), ylim=(-3.2, 3.2))
     late.set_xticks(range(10, STEPS + 1, 5))
-    runs = len(setting.run.messages)
-    handles, labels = whole.get_legend_handles_labels()
-    if narrow:
-        figure.legend(handles, labels, loc="outside lower center", title="agent", ncols=5)
-    else:
-        figure.legend(handles, labels, loc="outside right center", title="agent")
-    words = f"Gaussian noise, σ = {setting.sigma:g}, x* = {AVERAGE:g}"
-    title(
-        figure,
-        f"Figure 5. Mean errors, {words} (lines: exact; dots: {runs} runs, ± 2 s.e.)",
-        narrow=narrow,
-    )
+    figure.legend(*whole.get_legend_handles_labels(), loc="outside right center", title="agent")
     return figure
 
 
-def figure_6(settings: Sequence[Setting], narrow: bool = False) -> Figure:
+def figure_6(settings: Sequence[Setting]) -> Figure:
     """Return Figure 6: mean-square errors with Gaussian noise, by both rules."""
-    figure, shown = panels(1, 2, 10.5, 4.8, narrow=narrow, sharey=True)
+    words = f"Figure 6. Gaussian noise, δ = {DELTA:g} ({_drawn(settings)})"
+    figure, shown = panels(1, 2, 10.5, 4.8, words, sharey=True)
     titles = ("σ of the paper, a bound", "least σ for the same promise")
-    for axes, rule, words in zip(shown, ("paper", "least"), titles):
+    for axes, rule, named in zip(shown, ("paper", "least"), titles):
         _mean_squares(axes, [setting for setting in settings if setting.rule == rule])
-        axes.set_title(words)
+        axes.set_title(named)
     shown[0].set(ylabel="E‖x(t) − 1x*‖²", ylim=(None, 4e7))
-    title(figure, f"Figure 6. Gaussian noise, δ = {DELTA:g} ({_drawn(settings)})", narrow=narrow)
     return figure
 
 
-def figure_7(settings: Sequence[Setting], narrow: bool = False) -> Figure:
+def figure_7(settings: Sequence[Setting]) -> Figure:
     """Return Figure 7: mean-square errors with Laplace noise."""
-    figure, (axes,) = panels(1, 1, 6.6, 4.8, narrow=narrow)
+    words = f"Figure 7. Laplace noise of variance 2σ²\n({_drawn(settings)})"
+    figure, (axes,) = panels(1, 1, 6.6, 4.8, words)
     _mean_squares(axes, settings)
     axes.set(ylabel="E‖x(t) − 1x*‖²", ylim=(None, 2e7))
-    words = f"Figure 7. Laplace noise of variance 2σ²\n({_drawn(settings)})"
-    title(figure, words, narrow=narrow)
     return figure
 
 
@@ -172,9 +159,10 @@ def _curve(
     axes.grid(alpha=0.3)
 
 
-def readouts(settings: Sequence[Setting], narrow: bool = False) -> Figure:
+def readouts(settings: Sequence[Setting]) -> Figure:
     """Return the three read-outs at ε = 1, with the same promise."""
-    figure, shown = panels(1, 2, 10.5, 4.6, narrow=narrow, sharey=True)
+    words = "lines: exact; dots: simulated, ± 2 s.e.; dotted: exact limits"
+    figure, shown = panels(1, 2, 10.5, 4.6, f"Three read-outs, ε = 1 ({words})", sharey=True)
     for axes, setting in zip(shown, settings):
         for readout in READOUTS:
             style = BY_READOUT[readout]
@@ -183,29 +171,27 @@ def readouts(settings: Sequence[Setting], narrow: bool = False) -> Figure:
         axes.set_title(f"{setting.law.capitalize()} noise, σ = {setting.sigma:.5g}")
     shown[0].set_ylabel("E‖read-out(t) − 1x*‖²")
     shown[0].legend(title="read-out")
-    words = "lines: exact; dots: simulated, ± 2 s.e.; dotted: exact limits"
-    title(figure, f"Three read-outs, ε = 1 ({words})", narrow=narrow)
     return figure
 
 
-def large_network(found: Convergence, narrow: bool = False) -> Figure:
+def large_network(found: Convergence) -> Figure:
     """Return messages of a large network at some steps, and its errors."""
-    figure = new_figure(NARROW, 7.6) if narrow else new_figure(12, 8.6)
-    shown = figure.subplots(3, 2).ravel() if narrow else figure.subplots(2, 3).ravel()
-    shade = partial(_size, width=1.5 if narrow else 3.6)
+    words = (
+        f"{found.consensus.n:,} agents in a square (opposite sides meet), linked to those "
+        f"nearby; Laplace noise, ε = {EPSILON:g}; dotted: exact limits"
+    )
+    figure, shown = panels(2, 3, 12, 8.6, words)
     places = found.places
-    words = "at" if narrow else "messages at"
+    area = float(np.clip(350_000 / len(places), 0.4, 40))  # lets dots just cover a panel
     for axes, t, messages in zip(shown, SNAPSHOTS, found.messages):
         drawn = axes.scatter(
-            places[:, 0], places[:, 1], c=messages, s=shade(len(messages)), cmap="cividis",
+            places[:, 0], places[:, 1], c=messages, s=area, cmap="cividis",
             linewidths=0, vmin=found.average - 6, vmax=found.average + 6, rasterized=True,
         )  # fmt: skip
-        axes.set(title=f"{words} t = {t:,}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+        axes.set(title=f"messages at t = {t:,}", xlim=(0, 1), ylim=(0, 1), aspect="equal")
         axes.set_xticks([])
         axes.set_yticks([])
-    figure.colorbar(
-        drawn, ax=list(shown), label="message y", location="bottom", aspect=40, shrink=0.6
-    )
+    figure.colorbar(drawn, ax=shown, label="message y", location="bottom", aspect=40, shrink=0.6)
     axes = shown[5]
     for readout in READOUTS:
         colour, marker = BY_READOUT[readout]
@@ -215,22 +201,10 @@ def large_network(found: Convergence, narrow: bool = False) -> Figure:
         )  # fmt: skip
         limit = found.consensus.limit(readout) / found.consensus.n
         axes.axhline(limit, color=colour, linestyle=":")
-    axes.set(title="error²" if narrow else "squared error per agent (one run)", xlabel="step t")
+    axes.set(title="squared error per agent (one run)", xlabel="step t")
     axes.grid(alpha=0.3)
-    if not narrow:
-        axes.legend(title="read-out", loc="center left")
-    title(
-        figure,
-        f"{found.consensus.n:,} agents in a square (opposite sides meet), linked to those "
-        f"nearby; Laplace noise, ε = {EPSILON:g}; dotted: exact limits",
-        narrow=narrow,
-    )
+    axes.legend(title="read-out", loc="center left")
     return figure
-
-
-def _size(agents: int, width: float) -> float:
-    """Area of a dot that lets all of them just cover a panel of some inches."""
-    return float(np.clip(27_000 * width**2 / agents, 0.4 * (width / 3.6) ** 2, 40))
 
 
 def _signed(value: float) -> str:

@@ -30,7 +30,6 @@ from affinedp.paper.drawing import (
     VERMILLION,
     dots,
     panels,
-    title,
     write_figures,
 )
 
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
 STATES = (("position", "p", "m"), ("velocity", "v", "m/s"))
 TIME = f"step t ({PERIOD:g} s each)"
 RULES = (VERMILLION, BLUE)  # the paper's σ, the least
+LINES_AND_DOTS = "lines: exact; dots: simulated, ± 2 s.e."
 EVERY = 5
 OVERHEARD = 10
 # Below this, mean squares of the first steps would hide the rest of a logarithmic axis.
@@ -62,9 +62,10 @@ def draw_all(
     return write_figures(out, drawn)
 
 
-def figure_2(errors: Sequence[TrackingErrors], narrow: bool = False) -> Figure:
+def figure_2(errors: Sequence[TrackingErrors]) -> Figure:
     """Return Figure 2: the spread of both tracking errors over time, and their mean squares."""
-    figure, (*boxes, position, velocity) = panels(2, 2, 10.5, 7.2, narrow=narrow, sharex=True)
+    words = f"Figure 2. Vehicle under cloud control, one noise draw, ε = {EPSILON:g}, δ = {DELTA:g}"
+    figure, (*boxes, position, velocity) = panels(2, 2, 10.5, 7.2, words, sharex=True)
     squares = [position, velocity]
     runs = errors[0].simulation.runs
     for state, (name, letter, unit) in enumerate(STATES):
@@ -82,18 +83,17 @@ def figure_2(errors: Sequence[TrackingErrors], narrow: bool = False) -> Figure:
             _mean_square(axes, case, state, place)
     boxes[0].legend(loc="lower right", title="boxes: quartiles; whiskers: 5 and 95 %")
     boxes[1].set_yscale("symlog", linthresh=0.1)
-    squares[0].legend(loc="upper right", title="lines: exact; dots: simulated, ± 2 s.e.")
+    squares[0].legend(loc="upper right", title=LINES_AND_DOTS)
     squares[1].set_ylim(bottom=LEAST_SHOWN)
     boxes[0].set_xlim(-4, HORIZON + 4)
     boxes[0].set_xticks(range(0, HORIZON + 1, 20))
-    words = f"one noise draw, ε = {EPSILON:g}, δ = {DELTA:g}"
-    title(figure, f"Figure 2. Vehicle under cloud control, {words}", narrow=narrow)
     return figure
 
 
-def figure_3(curves: Sequence[Tradeoff], narrow: bool = False) -> Figure:
+def figure_3(curves: Sequence[Tradeoff]) -> Figure:
     """Return Figure 3: mean-square errors at the end against ε."""
-    figure, shown = panels(1, 2, 10.5, 4.6, narrow=narrow)
+    words = f"Figure 3. Mean-square tracking errors at T = {HORIZON} ({LINES_AND_DOTS})"
+    figure, shown = panels(1, 2, 10.5, 4.6, words)
     for state, (name, letter, unit) in enumerate(STATES):
         axes = shown[state]
         axes.set_title(f"{name.capitalize()}")
@@ -113,17 +113,14 @@ def figure_3(curves: Sequence[Tradeoff], narrow: bool = False) -> Figure:
         axes.set_ylabel(f"E|{letter}(T) − {letter}ᵣ(T)|²  [{_squared(unit)}]")
         axes.grid(alpha=0.3)
     handles, labels = shown[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=1 if narrow else 2)
-    words = "lines: exact; dots: simulated, ± 2 s.e."
-    title(
-        figure, f"Figure 3. Mean-square tracking errors at T = {HORIZON} ({words})", narrow=narrow
-    )
+    figure.legend(handles, labels, loc="outside lower center", ncols=2)
     return figure
 
 
-def velocities(designs: Sequence[TrackingErrors], narrow: bool = False) -> Figure:
+def velocities(designs: Sequence[TrackingErrors]) -> Figure:
     """Return what hiding velocities costs, and what happens to them otherwise."""
-    figure, (overheard, noise, *squares) = panels(2, 2, 10.5, 7.6, narrow=narrow)
+    words = f"Hiding velocities too, ε = {EPSILON:g}, δ = {DELTA:g} ({LINES_AND_DOTS})"
+    figure, (overheard, noise, *squares) = panels(2, 2, 10.5, 7.6, words)
     _overheard(overheard, designs)
     colours = (VERMILLION, GREEN, BLUE, PURPLE)
     styles = ("-", "--", "-", "-.")
@@ -144,16 +141,7 @@ def velocities(designs: Sequence[TrackingErrors], narrow: bool = False) -> Figur
         axes.grid(alpha=0.3)
     squares[1].set_ylim(bottom=LEAST_SHOWN)
     handles, labels = noise.get_legend_handles_labels()
-    columns = 1 if narrow else 2
-    figure.legend(
-        handles, labels, loc="outside lower center", ncols=columns, title="What is protected"
-    )
-    words = "lines: exact; dots: simulated, ± 2 s.e."
-    title(
-        figure,
-        f"Hiding velocities too, ε = {EPSILON:g}, δ = {DELTA:g} ({words})",
-        narrow=narrow,
-    )
+    figure.legend(handles, labels, loc="outside lower center", ncols=2, title="What is protected")
     return figure
 
 

@@ -17,24 +17,20 @@ if TYPE_CHECKING:
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
 ORANGE, SKY, YELLOW = "#E69F00", "#56B4E9", "#F0E442"
 RESOLUTION = 200
-# A page on a telephone shows pictures that are drawn this wide, in inches, panels below each other.
-NARROW, NARROW_PANEL = 4.3, 3.1
 
 
-def write_figures(out: Path, drawn: Mapping[str, Callable[[bool], Figure]]) -> list[Path]:
-    """Write figures as PNG and SVG, and narrow ones as PNG, and return the files."""
+def write_figures(out: Path, drawn: Mapping[str, Callable[[], Figure]]) -> list[Path]:
+    """Write figures as PNG and SVG, and return the files."""
     written = []
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name, draw in drawn.items():
-            wide, narrow = draw(False), draw(True)
-            for figure, ending in ((wide, ".png"), (wide, ".svg"), (narrow, "_narrow.png")):
-                path = out / f"{name}{ending}"
-                metadata = {"Date": None} if ending == ".svg" else None
-                figure.savefig(path, dpi=RESOLUTION, metadata=metadata)
-                if ending != ".svg":
-                    _with_fewer_colours(path)
-                written.append(path)
+            figure, path = draw(), out / f"{name}.png"
+            figure.savefig(path, dpi=RESOLUTION)
+            _with_fewer_colours(path)
+            vector = path.with_suffix(".svg")
+            figure.savefig(vector, metadata={"Date": None})
+            written += [path, vector]
     except OSError as error:
         raise AffineDPError(f"{out} cannot be written: {error.strerror}") from None
     return written
@@ -55,14 +51,11 @@ def new_figure(width: float, height: float) -> Figure:
 
 
 def panels(
-    rows: int, columns: int, width: float, height: float, *, narrow: bool, **settings: Any
+    rows: int, columns: int, width: float, height: float, title: str, **settings: Any
 ) -> tuple[Figure, list[Axes]]:
-    """Return a figure with panels in reading order; a narrow one has them below each other."""
-    count = rows * columns
-    if narrow:
-        figure, rows, columns = new_figure(NARROW, NARROW_PANEL * count), count, 1
-    else:
-        figure = new_figure(width, height)
+    """Return a figure with a title and panels in reading order."""
+    figure = new_figure(width, height)
+    figure.suptitle(title)
     return figure, list(figure.subplots(rows, columns, squeeze=False, **settings).ravel())
 
 
@@ -80,9 +73,3 @@ def dots(
     """Draw simulated means with two standard errors."""
     drawn: dict[str, Any] = {"markerfacecolor": "white", "zorder": 3, **style}
     axes.errorbar(x, mean, 2 * error, fmt=marker, color=colour, markersize=size, **drawn)
-
-
-def title(figure: Figure, text: str, *, narrow: bool) -> None:
-    """Put a title over a wide figure; a narrow one has its caption alone."""
-    if not narrow:
-        figure.suptitle(text)

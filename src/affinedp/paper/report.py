@@ -103,8 +103,8 @@ CAPTIONS: dict[str, tuple[str, str]] = {
         "a second panel enlarges the end.",
     ),
     "consensus_figure_6": (
-        "Figure 6. Mean-square errors with Gaussian noise. Left (or above): the paper's noise; "
-        "right (or below): the least for the same promise. Dashed: the bounds of Proposition 1; "
+        "Figure 6. Mean-square errors with Gaussian noise. Left: the paper's noise; "
+        "right: the least for the same promise. Dashed: the bounds of Proposition 1; "
         "dots are simulated, with two standard errors.",
         "Two panels of three falling curves, for three values of ε, that level off below dashed "
         "lines; all curves level off lower with the least noise.",
@@ -232,7 +232,7 @@ def _part(one: Reproduced) -> Iterator[str]:
     yield f"<section id='{one.part}'><h2>{escape(one.title)}</h2>"
     yield from _paragraphs(STORIES[one.part])
     for figure in one.figures:
-        if figure.suffix == ".png" and not figure.stem.endswith("_narrow"):
+        if figure.suffix == ".png":
             yield _figure(figure)
     yield (
         f"<details open><summary>All {len(one.claims)} results of this part</summary>"
@@ -255,19 +255,14 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _figure(path: Path) -> str:
-    """A picture inside the page, and the narrow one where there is no room for it."""
+    """A picture inside the page."""
     caption, alternative = CAPTIONS[path.stem]
-    narrow = path.with_name(f"{path.stem}_narrow.png")
     vector = escape(path.with_suffix(".svg").name)
+    inside = base64.b64encode(path.read_bytes()).decode()
     return (
-        f"<figure><picture><source media='(max-width:640px)' srcset='{_inside(narrow)}'>"
-        f"<img alt='{escape(alternative)}' src='{_inside(path)}'></picture>"
+        f"<figure><img alt='{escape(alternative)}' src='data:image/png;base64,{inside}'>"
         f"<figcaption>{escape(caption)} <a href='{vector}'>{vector}</a></figcaption></figure>"
     )
-
-
-def _inside(picture: Path) -> str:
-    return f"data:image/png;base64,{base64.b64encode(picture.read_bytes()).decode()}"
 
 
 PARTS = {

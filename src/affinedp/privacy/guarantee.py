@@ -1,19 +1,29 @@
-"""What is promised: the (ε, δ) curve, to which neighbours, by which theorem; composition."""
+"""What is promised: the (ε, δ) curve, to which neighbours, by which theorem; its one builder.
+
+What is published is a function of ``measure(x) + η``.  Neighbours move ``measure(x)`` by
+``measure(v)``, so the promise is the law's curve at the largest gauge of that over all moves v:
+Theorems 1 to 4 of the paper, in which the measure is Λ⁺F on the manifold.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray
-from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
-from affinedp.laws.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise
+from affinedp.arrays import FloatArray, within_range
+from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.exact.numbers import real_array, whole_number
+from affinedp.laws.base import Law
+from affinedp.laws.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise, pair_of
+from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.whole import Whole
 from affinedp.parts import Part
+from affinedp.strategies.base import Proof, Strategy, rounded_up
 
 MOST_RELEASES = 10**9
 
@@ -23,13 +33,6 @@ class Asked(Part):
     """(ε, δ) as somebody asked for it, for some releases together.
 
     It is no promise: whether it is kept is always computed from the noise.
-
-    Examples
-    --------
-    >>> print(Asked(1.0, 0.01))
-    ε = 1 at δ = 0.01
-    >>> print(Asked(1.0, 1e-6, releases=12))
-    ε = 1 at δ = 1e-06 for 12 releases together
     """
 
     kind = "asked"
@@ -48,9 +51,7 @@ class Asked(Part):
             raise AffineDPError(
                 f"ε must be at least 0 and δ in [0, 1), not ε = {self.epsilon}, δ = {self.delta}"
             )
-        count = self.releases
-        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MOST_RELEASES:
-            raise AffineDPError(f"releases must be a whole number from 1 on, not {count!r}")
+        whole_number(self.releases, "releases", most=MOST_RELEASES)
 
     def __str__(self) -> str:
         together = f" for {self.releases:,} releases together" if self.releases > 1 else ""
@@ -258,6 +259,38 @@ class Guarantee:
             )
         return found
 
+    def dp_event(self) -> Any:
+        """Return the promise as a ``DpEvent`` of dp_accounting, which is at least as large.
+
+        Examples
+        --------
+        >>> import affinedp as adp
+        >>> g = adp.verify(adp.AffineManifold([[1, -4]]), 10.0, law="gaussian")
+        >>> round(g.dp_event().noise_multiplier * g.sensitivity, 12)
+        1.0
+        """
+        try:
+            from dp_accounting import dp_event as events
+        except ImportError:
+            raise MissingExtraError("dp-accounting", "accounting") from None
+        if not self.sensitivity < math.inf:
+            raise AffineDPError("nothing is promised: there is no event for it")
+
+        def event(law: str, loss: float) -> Any:
+            if pair_of(law, loss) is not None:
+                # of two answers the wrong one with probability p/2 = 1 / (1 + e^ε), rounded down
+                return events.RandomizedResponseDpEvent(2 / (1 + math.exp(loss)) * (1 - 8 * EPS), 2)
+            if law not in ("gaussian", "laplace"):
+                raise AffineDPError(f"dp_accounting has no event for a loss of {law!r}")
+            kind = events.GaussianDpEvent if law == "gaussian" else events.LaplaceDpEvent
+            return kind(float(np.nextafter(1 / loss, 0.0)))
+
+        losses = [(law, loss) for law, loss in self.curve.losses() if loss > 0.0]
+        if len(losses) == 1:
+            ((law, loss),) = losses
+            return event(law, max(loss, self.sensitivity))
+        return events.ComposedDpEvent([event(*one) for one in losses])
+
     def with_output_names(self, names: Sequence[str]) -> Guarantee:
         """Return the same guarantee with other names for the outputs.
 
@@ -443,3 +476,56 @@ def _combination(vector: FloatArray, names: Sequence[str], style: str = "sum") -
         text = " ".join(pieces)
     more = len(order) - len(shown)
     return f"{text} and {more} more" if more else text
+
+
+# ---------------------------------------------------------------------- the builder
+
+
+@within_range
+def promise(
+    adjacency: Adjacency, strategy: Strategy, law: Law, proof: Proof | None = None
+) -> Guarantee:
+    """Return what ``reconstruct(measure(x) + η)`` promises about these neighbours."""
+    if strategy.domain is not adjacency.domain and strategy.domain.key != adjacency.domain.key:
+        raise AffineDPError("the neighbours are about other data than the noise")
+    if law.size is not None and law.size != strategy.coordinates:
+        raise AffineDPError(
+            f"{law.words} noise in {law.size} coordinates does not fit {strategy.coordinates}"
+        )
+    about = promised_about(adjacency, law)
+    said: dict[str, Any] = {
+        "law": law.kind,
+        "neighbours": about.words,
+        "neighbours_key": about.key,
+        "unit": adjacency.unit,
+        "names": adjacency.domain.names,
+        "output_names": strategy.names,
+    }
+    found = (
+        strategy.largest(adjacency, law)
+        if proof is None
+        else proof.largest(strategy, adjacency, law)
+    )
+    basis = law.theorem + found.because
+    if found.leak is not None:
+        return Guarantee(
+            sensitivity=math.inf, exact=True, basis=basis, curve=NoPromise(), leak=found.leak,
+            **said,
+        )  # fmt: skip
+    upper = rounded_up(found.upper)
+    return Guarantee(
+        sensitivity=upper,
+        sensitivity_lower=max(0.0, min(float(found.lower), upper)),
+        exact=found.exact,
+        basis=basis,
+        curve=law.curve(upper, found.moves),
+        worst_direction=found.direction,
+        method=found.method,
+        warnings=found.warnings,
+        **said,
+    )
+
+
+def promised_about(adjacency: Adjacency, law: Law) -> Adjacency:
+    """Return whom a promise is about: whole neighbours only, if data is whole."""
+    return Whole(adjacency) if law.whole and not adjacency.is_whole else adjacency

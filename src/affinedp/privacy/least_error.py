@@ -43,15 +43,7 @@ MOST_EPSILON = 600.0
 
 @within_range
 def least_variance(epsilon: float, delta: float = 0.0, data: Data = "any") -> float:
-    """Return what no mechanism with (ε, δ) can go below, for one number that moves by 1.
-
-    Examples
-    --------
-    >>> round(least_variance(1.0), 4), round(least_variance(1.0, data="real"), 4)
-    (1.8413, 1.9181)
-    >>> round(least_variance(1.0, 0.01), 4), round(least_variance(0.0, 0.5), 4)
-    (1.5161, 0.25)
-    """
+    """Return what no mechanism with (ε, δ) can go below, for one number that moves by 1."""
     if not (0.0 <= epsilon < math.inf and 0.0 <= delta < 1.0) or epsilon == delta == 0.0:
         raise AffineDPError(
             f"ε must be at least 0 and δ in [0, 1), not both 0; not {epsilon!r}, {delta!r}"
@@ -80,11 +72,6 @@ def least_sum_of_three(epsilon: float) -> float:
 
     Attained by whole outputs, and proved for all mechanisms, real outputs included: data
     anywhere on the lattice (no bound on the entries), neighbours exactly ±(e_i − e_j).
-
-    Examples
-    --------
-    >>> round(least_sum_of_three(1.0), 5)
-    9.48898
     """
     if not 0.0 < epsilon < math.inf:
         raise AffineDPError(f"ε must be positive, not {epsilon!r}")

@@ -17,8 +17,7 @@ from affinedp.laws.base import Law, LawName, law_named
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
 from affinedp.neighbours.given_directions import DirectionAdjacency
-from affinedp.privacy.guarantee import Guarantee
-from affinedp.privacy.promise import promise
+from affinedp.privacy.guarantee import Guarantee, promise
 from affinedp.strategies.base import EPS
 from affinedp.strategies.dense import Dense
 from affinedp.strategies.whitening import ROUNDINGS

@@ -45,12 +45,6 @@ def top_sum(weights: ArrayLike, most: SupportsIndex) -> float:
 
     No circuit with that many entries, all of size at most 1, has a larger ``Σ_i y_i v_i²``: what
     replaces the maximum over circuits in Theorem 1 of the paper when they cannot be listed.
-
-    Examples
-    --------
-    >>> from affinedp.privacy.without_list import top_sum
-    >>> top_sum([0.5, 0.125, 0.25], 2) >= 0.75
-    True
     """
     values, count = nonnegative_weights(weights), positive_count(most)
     try:
@@ -64,14 +58,6 @@ def domination_factor(kernel: ArrayLike, weights: ArrayLike, whitened: ArrayLike
 
     With W the whitened query ``Λ⁺F`` of a Gaussian mechanism (Theorem 1 of the paper), ``√(c ·
     top_sum(y, most))`` bounds its sensitivity to every circuit whose entries are at most 1 in size.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from affinedp.privacy.without_list import domination_factor
-    >>> kernel = np.array([[1.0, 0.0], [0.0, 1.0], [-1.0, -1.0]])
-    >>> round(domination_factor(kernel, [0.5, 0.5, 0.5], np.eye(3)), 6)
-    2.0
     """
     from threadpoolctl import threadpool_limits
 

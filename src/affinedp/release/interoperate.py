@@ -1,4 +1,4 @@
-"""Mechanisms as OpenDP measurements and as dp_accounting events."""
+"""Mechanisms as OpenDP measurements."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.laws.pure_curves import pair_of
 from affinedp.record import MechanismRecord
 from affinedp.release.publish import publish
 from affinedp.strategies.base import Prepared, rounded_up
@@ -54,29 +53,6 @@ def make_measurement(mechanism: MechanismRecord, prepared: Prepared) -> Any:
         function=lambda x: publish(mechanism, prepared, x).tolist(),
         privacy_map=privacy_map,
     )
-
-
-def dp_event(mechanism: MechanismRecord) -> Any:
-    """Return the event of one release; see :meth:`Mechanism.dp_event`.
-
-    Parameters
-    ----------
-    mechanism : MechanismRecord
-        With a promise.
-    """
-    try:
-        from dp_accounting import dp_event as events
-    except ImportError:
-        raise MissingExtraError("dp-accounting", "accounting") from None
-    ((law, loss),) = mechanism.guarantee.curve.losses() or [(mechanism.law, 0.0)]
-    if pair_of(law, loss) is not None:
-        # of two answers the wrong one with probability p/2 = 1 / (1 + e^ε), rounded down
-        noise = float(np.nextafter(2 / (1 + np.exp(_sensitivity(mechanism))), 0.0))
-        return events.RandomizedResponseDpEvent(noise, 2)
-    multiplier = float(np.nextafter(1 / max(loss, _sensitivity(mechanism)), 0.0))
-    if mechanism.law == "gaussian":
-        return events.GaussianDpEvent(multiplier)
-    return events.LaplaceDpEvent(multiplier)
 
 
 def _sensitivity(mechanism: MechanismRecord) -> float:

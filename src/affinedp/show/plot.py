@@ -172,7 +172,7 @@ def draw_promise(axes: Axes, guarantee: Guarantee) -> None:
     pure = guarantee.epsilon(0.0)
     if math.isfinite(pure):
         axes.axvline(pure, color=OURS, linestyle="--", label=f"δ = 0 from ε ≈ {pure:.4g} on")
-        axes.legend(loc="lower left")
+        axes.legend(loc="center left")
         return
     asked = guarantee.asked
     for delta in SHOWN_DELTAS:

@@ -36,14 +36,6 @@ if TYPE_CHECKING:
     Picture = Callable[[], Figure]
 
 SHOWN_GIVEN = 4
-LAWS = {
-    "gaussian": "Gaussian",
-    "laplace": "Laplace",
-    "knorm": "K-norm",
-    "staircase": "Staircase",
-    "productnorm": "Product-norm",
-    "geometric": "Geometric",
-}
 # An error so close to the bound below all mechanisms is it, up to rounding.
 ROUNDING = 1e-9
 FROM_WHOM = (

@@ -110,10 +110,14 @@ class Sent(Part):
     factor: float
     # variance of what is fresh beside it, on each output
     added: tuple[float, ...]
+    # of so many steps one is sent
+    every: int = 1
 
     def __post_init__(self) -> None:
         if not (1 <= self.factor < math.inf and all(0 <= one < math.inf for one in self.added)):
             raise AffineDPError("what is sent must be a factor of at least 1 and finite variances")
+        if self.every < 1:
+            raise AffineDPError(f"one of {self.every} steps cannot be sent")
 
     def variances(self, designed: FloatArray) -> FloatArray:
         """Return variances as they are sent; the last axis has the outputs."""

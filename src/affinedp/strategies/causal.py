@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, overload
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.rational import RationalMatrix
 from affinedp.laws.base import Law
-from affinedp.strategies.base import Strategy, released_numbers
+from affinedp.laws.gaussian import Gaussian
+from affinedp.laws.laplace import Laplace
+from affinedp.strategies.base import Sent, Strategy, released_numbers
 
 # Numbers of noise over time that are listed at once.
 MOST_NUMBERS = 1e8
@@ -113,6 +115,10 @@ class Causal(Strategy):
         """Whether each number of noise is on one output at one step alone."""
         return False
 
+    def released_at_once(self, y: Any) -> bool:
+        """Whether these are all outputs of a release, and not what was sent so far."""
+        return False
+
     def shortened(self, steps: int) -> Causal:
         """Return the same noise over the first steps alone."""
         return self
@@ -147,6 +153,119 @@ class Causal(Strategy):
     def variances(self, law: Law) -> FloatArray:
         """Return the variance of every output at every time, one after another."""
         return np.asarray(self.deviations(law, self.horizon).ravel() ** 2)
+
+
+@dataclass(frozen=True, eq=False)
+class SentOutputs(Strategy):
+    """Outputs that were sent so far: noise over time, enlarged, and what is fresh beside it."""
+
+    kind = "sent outputs"
+    of: Causal
+    # how many outputs were sent
+    steps: int
+    # what a gateway makes of the noise
+    sent: Sent
+    # the law of what is fresh
+    fresh: Law = field(default_factory=Gaussian)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.steps <= -(-self.of.horizon // self.sent.every):
+            raise AffineDPError(f"{self.steps} steps are none, or more than are ever sent")
+
+    @property
+    def domain(self) -> Any:
+        """That of the noise."""
+        return self.of.domain
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of what was sent, such as ``y1(0)``."""
+        return tuple(f"{name}({t})" for t in self._times for name in self.of.step_names)
+
+    @property
+    def _times(self) -> range:
+        return range(0, self.steps * self.sent.every, self.sent.every)
+
+    @property
+    def coordinates(self) -> int:
+        """How many numbers are drawn."""
+        return int(self.loadings(np.zeros((0, len(self.names)))).shape[1])
+
+    def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
+        """Refuse: what was sent promises what the mechanism does."""
+        raise AffineDPError("ask the mechanism of the gateway what it promises")
+
+    def scaled(self, factor: float) -> Strategy:
+        """Refuse: it was sent."""
+        raise AffineDPError("noise that was sent stays as it is")
+
+    def loadings(self, combinations: Matrix | None = None) -> Matrix:
+        """Return of which noise combinations are made: that over time, and what is fresh."""
+        outputs, times = len(self.of.step_names), self._times
+        given = np.eye(len(self.names)) if combinations is None else dense(combinations)
+        check_steps(float(len(given)) * times[-1] * outputs)
+        places = np.arange(outputs) + outputs * np.array(times)[:, None]
+        wide = np.zeros((len(given), outputs * (times[-1] + 1)))
+        wide[:, places.ravel()] = given
+        rows = dense(self.of.shortened(times[-1] + 1).loadings(wide))
+        scales = np.tile(np.sqrt(np.array(self.sent.added) / self.fresh.variance), self.steps)
+        return np.hstack([self.sent.factor * rows, given * scales])
+
+    def flat(self, y: Any) -> FloatArray:
+        """Return outputs by step as one row, or several."""
+        given = released_numbers(y)
+        if given.shape[-2:] != (self.steps, len(self.of.step_names)):
+            return super().flat(y)
+        return super().flat(given.reshape(*given.shape[:-2], -1))
+
+    def present(self, row: FloatArray) -> FloatArray:
+        """Return one row of outputs by step."""
+        return row.reshape(self.steps, -1)
+
+
+@dataclass(frozen=True, eq=False)
+class WithFresh(Law):
+    """Noise of one law on the first coordinates, and Laplace noise on the others."""
+
+    kind = "with fresh"
+    words, theorem = "K-norm and fresh Laplace", "the triangle inequality"
+    first: Law
+    own: int
+
+    def variances(self, rows: Matrix) -> FloatArray:
+        """Return the variances of ``rows @ η``."""
+        rest = Laplace().variances(rows[:, self.own :])
+        return np.asarray(self.first.variances(rows[:, : self.own]) + rest)
+
+    def covariance(self, rows: Matrix) -> FloatArray:
+        """Return the covariance of ``rows @ η``."""
+        rest = Laplace().covariance(rows[:, self.own :])
+        return np.asarray(self.first.covariance(rows[:, : self.own]) + rest)
+
+    def sample(self, generator: np.random.Generator, size: int, p: int) -> FloatArray:
+        """Draw η for simulation, shape (size, p)."""
+        first = self.first.sample(generator, size, self.own)
+        return np.hstack([first, Laplace().sample(generator, size, p - self.own)])
+
+
+def sent_outputs(of: Causal, law: Law, sent: Sent | None, y: Any) -> tuple[SentOutputs, Law]:
+    """Return the noise of outputs that were sent, one row per step, and its law."""
+    if sent is None:
+        raise AffineDPError(
+            "a gateway adds noise that hides the steps of sensors: ask its own mechanism about "
+            "what it sent (gateway.mechanism), or design the noise with resolution="
+        )
+    given, count = released_numbers(y), len(of.step_names)
+    if given.ndim < 2 or given.shape[-1] != count:
+        raise AffineDPError(
+            f"y has shape {given.shape}: give one row for each step that was sent, from the first "
+            f"on, with {count} outputs each"
+        )
+    fresh: Law = Gaussian() if type(law) is Gaussian else Laplace()
+    made = SentOutputs(of, given.shape[-2], sent, fresh)
+    if type(law) is type(fresh):
+        return made, law
+    return made, WithFresh(law, made.coordinates - len(made.names))
 
 
 class Path:

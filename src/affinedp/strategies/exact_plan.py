@@ -34,7 +34,7 @@ from affinedp.laws.bodies import (
 from affinedp.laws.curves import Curve
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.product_norm import ProductNorm, ProductPart
-from affinedp.laws.sampler.independent import StairsNoise
+from affinedp.laws.sampler.bodies import StairsNoise
 from affinedp.laws.staircase import Staircase, best_whole_first, whole_top, whole_variance
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.whole import exact_move

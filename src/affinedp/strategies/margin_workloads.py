@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
+from affinedp.exact.dyadic import wide_product
 from affinedp.exact.numbers import real_matrix
-from affinedp.exact.scaled import wide_product
 from affinedp.parts import Part, frozen
 
 # Numbers that the matrix of one attribute may have.

@@ -28,12 +28,11 @@ from affinedp.domains.crossed import (
     subsets,
 )
 from affinedp.errors import AffineDPError
-from affinedp.exact.scaled import Integers, Scaled, SideBySide
+from affinedp.exact.dyadic import Integers, Scaled, SideBySide
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
-from affinedp.laws.reach import Reach
-from affinedp.laws.reach_sums import Steps, laplace_spread, sum_reach, whole_reach
+from affinedp.laws.reach import Reach, Steps, laplace_spread, sum_reach, whole_reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen

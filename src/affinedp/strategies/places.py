@@ -22,11 +22,11 @@ from affinedp.domains import tree_passes as passes
 from affinedp.domains.crossed import Placed, members, subsets
 from affinedp.domains.totals import Indices, Totals
 from affinedp.errors import AffineDPError
-from affinedp.exact.scaled import Integers, Scaled
+from affinedp.exact.dyadic import Integers, Scaled
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
-from affinedp.laws.reach_sums import laplace_spread, whole_reach
+from affinedp.laws.reach import laplace_spread, whole_reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen

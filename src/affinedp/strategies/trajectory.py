@@ -304,6 +304,11 @@ class Trajectory(Causal):
             self.horizon,
         )
 
+    def released_at_once(self, y: Any) -> bool:
+        """Whether these are all outputs of a release, and not what was sent so far."""
+        by_step = np.ndim(y) >= 2 and np.shape(y)[-1] == self.domain.outputs
+        return not by_step or np.shape(y)[-2] >= self.horizon
+
     def shortened(self, steps: int) -> Trajectory:
         """Return the same noise over the first steps alone."""
         if steps == self.horizon:

@@ -16,11 +16,10 @@ from affinedp.arrays import FloatArray, Matrix, dense, is_sparse
 from affinedp.domains import tree_passes as passes
 from affinedp.domains.totals import Indices, Totals
 from affinedp.errors import AffineDPError
-from affinedp.exact.scaled import Scaled
+from affinedp.exact.dyadic import Scaled
 from affinedp.laws.base import Law, Moves
 from affinedp.laws.laplace import Geometric
-from affinedp.laws.reach import Reach
-from affinedp.laws.reach_sums import whole_reach
+from affinedp.laws.reach import Reach, whole_reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen

@@ -28,8 +28,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from affinedp.arrays import yes_or_no
 from affinedp.budget.events import now
-from affinedp.budget.ledger import Ledger
+from affinedp.budget.ledger import Ledger, checked_ledger
 from affinedp.errors import AffineDPError
 
 # A block holds the steps of so many seconds, and so many at most.
@@ -96,11 +97,9 @@ class Asked:
     def __post_init__(self) -> None:
         if not (self.label is None or isinstance(self.label, str)):
             raise AffineDPError(f"label must be text, not {self.label!r}")
-        if not (self.ledger is None or isinstance(self.ledger, Ledger)):
-            raise AffineDPError(f"ledger must be a Ledger, not {type(self.ledger).__name__}")
+        checked_ledger(self.ledger)
         for name in ("redraw", "moved"):
-            if not isinstance(getattr(self, name), bool):
-                raise AffineDPError(f"{name} must be True or False, not {getattr(self, name)!r}")
+            yes_or_no(getattr(self, name), name)
 
 
 class Run:

@@ -19,7 +19,7 @@ from affinedp.files.data import read_table
 from affinedp.progress import Progress
 from affinedp.studio.question import Look, Tied
 from affinedp.studio.uploads import Held
-from affinedp.tables.files import labelled, read_table_release
+from affinedp.tables.files import labelled, read_release
 
 MOST_FOUND = 60
 
@@ -89,7 +89,7 @@ def description(found: Discovery, epsilon: float, delta: float) -> str:
     """Return a table file with everything that was found, to be corrected by who knows the table.
 
     >>> text = description(Discovery((), columns=("women",), labels=("town",)), 1.0, 0.0)
-    >>> read_table_release("table.toml", f'equations = []\\n{text}').index
+    >>> read_release("table.toml", f'equations = []\\n{text}').index
     ('town',)
     """
     index = [name for name in found.labels if name not in found.hierarchy]
@@ -113,7 +113,7 @@ def table(asked: tuple[Held, Tied]) -> dict[str, Any]:
     held, tied = asked
     with Progress("the table") as bar:
         bar.update(0.1, "reading the file")
-        read = read_table_release(Path("table.toml"), tied.text)
+        read: Any = read_release(Path("table.toml"), tied.text)
         frame = read_table(Path(held.name), content=held.content)
         bar.update(0.3, "designing noise for the whole table")
         design = read.release.design(labelled(frame, read.index, held.name))

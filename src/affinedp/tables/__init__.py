@@ -2,7 +2,7 @@
 
 :class:`TableRelease` says what the public knows about a table (equations between columns, a
 hierarchy of rows, public margins) and what is promised; it designs the noise and releases pandas
-DataFrames with it.  :func:`read_table_release` reads the same from a TOML file.
+DataFrames with it.  :func:`read_release` reads the same from a TOML file.
 """
 
 import lazy_loader

@@ -19,7 +19,13 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.domains.crossed import MOST_PEOPLE
 from affinedp.errors import MissingExtraError
-from affinedp.exact.numbers import NOT_KEPT, nearest_doubles, over_one_denominator, real_array
+from affinedp.exact.numbers import (
+    NOT_KEPT,
+    nearest_doubles,
+    over_one_denominator,
+    real_array,
+    whole_number,
+)
 from affinedp.release.engines import engine_of
 from affinedp.tables.describe import amounts_of
 from affinedp.tables.frames import given_table, numbers_of
@@ -90,10 +96,8 @@ def count_people(
     labels = list(by)
     if (person is None) != (at_most is None):
         raise TableError("person and at_most go together: whose rows, and how many are counted")
-    if at_most is not None and (
-        isinstance(at_most, bool) or not isinstance(at_most, int) or at_most < 1
-    ):
-        raise TableError(f"at_most must be a whole number of at least 1, not {at_most!r}")
+    if at_most is not None:
+        whole_number(at_most, "at_most")
     every = _cells(people, labels, cells)
     if values is not None:
         if engine_of(people) in ("dask", "spark", "parts"):

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 from affinedp.errors import AffineDPError
 from affinedp.tables.describe import choice
-from affinedp.tables.files import table_toml
 from affinedp.tables.frames import TOTAL_WORDS, given_table
 from affinedp.tables.refusals import TableError, label_words, listed
 from affinedp.tables.relations import has_no_label
@@ -81,14 +80,14 @@ def from_crosstab(
         )
     found = {**_guess(table, margins == "public"), **others}
     release = TableRelease(epsilon=epsilon, delta=delta, **found)
-    say(table_toml(release))
+    say(release.toml())
     question = "Is that how the table adds up"
     if labels is None:
         question += ", and would its labels be the same with other people in it"
     if ask is not None and ask(f"{question}? [y/N] ").strip().lower() not in ("y", "yes"):
         raise TableError(
             "the description was not confirmed: nothing was done. Correct the text and read it "
-            "with read_table_release, or say it with TableRelease"
+            "with read_release, or say it with TableRelease"
         )
     return release
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,13 +11,61 @@ from typing import Any, Literal
 
 from affinedp.designs.problem import checked_releases
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import exact_number, is_number, real_array
+from affinedp.exact.numbers import exact_number, is_number, real_array, whole_number
+from affinedp.files.documents import Field, FileKind
+from affinedp.files.values import a
 from affinedp.laws.base import LawName
+from affinedp.tables.refusals import label_words
 
 Rows = Literal["separate", "composed", "together"]
 Neighbours = Literal["person", "replace", "swaps", "circuits"]
 Totals = Mapping[str, Sequence[str] | Sequence[Sequence[str]]]
 Size = float | tuple[float, float]
+
+
+_TEXTS = Field(a("text", "list of texts"))
+_NUMBER, _WHOLE = Field(a("number")), Field(a("whole number"))
+# What a table file may say, and where.
+TABLE = FileKind(
+    {
+        "": {
+            "index": Field(a("text", "list of texts"), ()),
+            "equations": Field(a("list of texts")),
+            "totals": Field(a("table")),
+            "hierarchy": _TEXTS,
+            "row_totals": Field(a("table")),
+            "changes": Field(a("table")),
+            "margins": Field(a("text", "list of lists")),
+            "columns": Field(a("list of texts")),
+            "public": Field(a("list of texts")),
+            "public_rows": Field(a("list")),
+            "impossible": Field(a("list")),
+        },
+        "privacy": {
+            "mu": Field(a("number", "table"), needed="how far a number may move, as in mu = 1"),
+            "epsilon": Field(a("number"), needed="the promise"),
+            "delta": _NUMBER,
+            "law": Field(a("text")),
+            "rows": Field(a("text")),
+            "adjacency": Field(a("text")),
+            "cells": Field(a("list of texts")),
+            "weights": Field(a("text", "table")),
+            "bound": _NUMBER,
+            "household": _WHOLE,
+            "at_most": _WHOLE,
+            "releases": _WHOLE,
+            "whole": Field(a("truth")),
+        },
+        "rounding": {"adjust": _TEXTS, "within": _NUMBER, "unknown": _TEXTS},
+        "output": {
+            "round_to": _NUMBER,
+            "nonnegative": Field(a("truth")),
+            "noise": Field(a("text")),
+            "report": Field(a("text")),
+            "level": Field(a("number"), 0.95),
+        },
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -33,6 +82,7 @@ class Description:
     weights: Mapping[Any, float] | Literal["levels"] | None = None
     round_to: float | None = None
     nonnegative: bool = False
+    impossible: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
         epsilon, delta = number(self.epsilon, "epsilon"), number(self.delta, "delta")
@@ -62,14 +112,18 @@ class Description:
         if self.round_to is not None and not 0 < number(self.round_to, "round_to") < math.inf:
             raise AffineDPError(f"round_to must be positive, not {self.round_to!r}")
         choice(self.nonnegative, "nonnegative", (True, False))
+        cells = self.impossible
+        if isinstance(cells, Mapping | str) or not all(isinstance(x, Mapping) and x for x in cells):
+            raise AffineDPError(
+                "impossible must be a list of combinations of labels, such as "
+                "[{'age': '0-9', 'married': 'yes'}]"
+            )
 
     def _check_count(self, name: str) -> None:
         value = getattr(self, name)
         if value is None and name == "at_most":
             return
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise AffineDPError(f"{name} must be a whole number of at least 1, not {value!r}")
-        if self.adjacency == "circuits" and value > 1:
+        if whole_number(value, name) > 1 and self.adjacency == "circuits":
             raise AffineDPError(f"{name} is about people: with adjacency='circuits' say it by mu")
 
 
@@ -166,6 +220,29 @@ class TableDescription(Description):
             found += [name for columns in self.margins for name in columns]
         return list(dict.fromkeys(found))
 
+    def toml(self, index: Sequence[str] = ()) -> str:
+        """Return a table file that says the same, for :func:`~affinedp.tables.read_release`.
+
+        Parameters
+        ----------
+        index : sequence of str
+            Columns that label the rows.
+
+        Examples
+        --------
+        >>> from affinedp.tables import TableRelease
+        >>> print(TableRelease(totals={"all": ["women", "men"]}, epsilon=1.0).toml())
+        [totals]
+        all = ["women", "men"]
+        <BLANKLINE>
+        [privacy]
+        mu = 1.0
+        epsilon = 1.0
+        adjacency = "person"
+        <BLANKLINE>
+        """
+        return table_text(self, index)
+
     def _check_structure(self) -> None:
         choice(self.rows, "rows", (None, "separate", "composed", "together"))
         for name in ("columns", "public", "public_rows", "equations", "cells"):
@@ -186,8 +263,9 @@ class TableDescription(Description):
                 "rows='together', but no equation ties different rows, so this would promise what "
                 "rows='separate' does. If the rows are about the same people, use rows='composed'"
             )
-        if self.public_rows and not self.ties_rows:
-            raise AffineDPError("public_rows goes with equations between rows")
+        for name in ("public_rows", "impossible"):
+            if getattr(self, name) and not self.ties_rows:
+                raise AffineDPError(f"{name} goes with equations between rows")
         if self.adjacency == "swaps" and not (self.margins or self.public or self.public_rows):
             raise AffineDPError(
                 "adjacency='swaps' is about two people who exchange places, which keeps every row "
@@ -230,6 +308,65 @@ class TableDescription(Description):
                 "public margins are sums of what is recorded: leave out adjust and unknown"
             )
         choice(self.whole, "whole", (None, True, False))
+
+
+def table_text(release: TableDescription, index: Sequence[str] = ()) -> str:
+    """Return a table file that says what a release says."""
+    keys = {name: list(fields) for name, fields in TABLE.fields.items()}
+    left: dict[str, Any] = {
+        name: getattr(release, name, None) for one in keys.values() for name in one
+    }
+    left["index"] = list(index)
+    # labels of several levels are found again by their words
+    rows = release.row_totals or {}
+    left["row_totals"] = {_label(total): [*map(_label, parts)] for total, parts in rows.items()}
+    left["public_rows"] = [*map(_label, release.public_rows)]
+    plain = TableDescription(epsilon=1.0, equations=[])
+    always = ("mu", "epsilon", "adjacency")
+
+    def told(name: str) -> bool:
+        value = left.get(name)
+        if value is None or value in ((), [], {}, ""):
+            return False
+        return name in always or value != getattr(plain, name, None)
+
+    tables = [name for name in keys[""] if isinstance(left.get(name), Mapping) and told(name)]
+    lines = [
+        f"{name} = {_toml(left[name])}" for name in keys[""] if told(name) and name not in tables
+    ]
+    for name in tables:
+        lines += ["", f"[{name}]"] if lines else [f"[{name}]"]
+        lines += [f"{_toml_key(key)} = {_toml(value)}" for key, value in left[name].items()]
+    for part in ("privacy", "rounding", "output"):
+        own = [f"{name} = {_toml(left[name])}" for name in keys[part] if told(name)]
+        if own:
+            lines += ["", f"[{part}]", *own]
+    return "\n".join(lines) + "\n"
+
+
+def _label(label: Any) -> Any:
+    return label_words(label) if isinstance(label, tuple) else label
+
+
+def _toml_key(key: Any) -> str:
+    text = label_words(key)
+    bare = text and all(c.isascii() and (c.isalnum() or c in "-_") for c in text)
+    return text if bare else json.dumps(text, ensure_ascii=False)
+
+
+def _toml(value: Any) -> str:
+    if isinstance(value, Mapping):
+        inner = ", ".join(f"{_toml_key(key)} = {_toml(one)}" for key, one in value.items())
+        return f"{{{inner}}}"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, Sequence):
+        return f"[{', '.join(_toml(one) for one in value)}]"
+    return json.dumps(label_words(value), ensure_ascii=False)
 
 
 def number(value: Any, name: str) -> float:

@@ -25,7 +25,7 @@ from affinedp.tables.describe import TableDescription
 from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.least_noise import table_noise
 from affinedp.tables.neighbours import manifold_of, neighbours_of
-from affinedp.tables.noise import DesignedNoise, table_guarantee
+from affinedp.tables.noise import DesignedNoise, impossible_words, table_guarantee
 from affinedp.tables.people import is_tree, sum_of
 from affinedp.tables.refusals import TableError, closest
 from affinedp.tables.whole_numbers import multiples_of
@@ -157,6 +157,8 @@ def _tree_design(
         releases=description.releases,
     )  # fmt: skip
     guarantee = _kept(mechanism.guarantee, description)
+    words = guarantee.neighbours + impossible_words(layout)
+    guarantee = replace(guarantee, neighbours=words)
     return DesignedNoise(
         description, layout, mechanism, guarantee,
         move=guarantee.neighbours, compared=mechanism.alternatives,

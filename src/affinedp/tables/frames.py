@@ -59,7 +59,7 @@ def given_table(table: Any, labels: Sequence[str] = ()) -> Given:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise TableError(f"two columns are called {twice!r}", "", twice)
-        frame = frame.set_axis(names, axis=1)
+        frame = frame.set_axis(pandas.Index(names, name=table.columns.name), axis=1)
         kept = _axis(pandas, table.columns)
         places = {name: place for place, name in enumerate(names)}
         ways.append(lambda found: found.set_axis(kept[[places[name] for name in found]], axis=1))

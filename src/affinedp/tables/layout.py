@@ -20,7 +20,7 @@ from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.exact.numbers import meaning
 from affinedp.tables.describe import TableDescription, amounts_of, is_pair
 from affinedp.tables.frames import Roles, roles_of
-from affinedp.tables.refusals import TableError, label_words, listed, row_words
+from affinedp.tables.refusals import TableError, closest, label_words, listed, row_words
 from affinedp.tables.relations import (
     Relation,
     RowGroup,
@@ -36,6 +36,7 @@ from affinedp.tables.relations import (
     public_sum,
     row_places,
     shifted,
+    without_people,
 )
 
 MOST_ENTRIES = 20_000
@@ -54,6 +55,7 @@ class Layout:
     relations: tuple[Relation, ...] = field(repr=False)
     sums: tuple[tuple[int, ...], ...] = field(repr=False)
     levels: tuple[tuple[int, int], ...] = field(repr=False)
+    impossible: frozenset[int] = field(default=frozenset(), repr=False)
 
     @property
     def cells(self) -> int:
@@ -143,10 +145,12 @@ class Layout:
                     "",
                     name,
                 )
-        if len(totals) < len(self.in_row) or not self.is_private.all():
+        rows = np.reshape(self.is_private, (-1, len(self.columns)))
+        public = set(np.flatnonzero(~self.is_private).tolist()) - self.impossible
+        if len(totals) < len(self.in_row) or public or (rows != rows[:, :1]).any():
             raise TableError(
-                "mu gives bounds of values: every number gets noise, and a total is split in one "
-                "way only"
+                "mu gives bounds of values: every number gets noise, a total is split in one way "
+                "only, and impossible rows are impossible as a whole"
             )
         left = [name for name in self.columns if name not in mu and name not in totals]
         if left:
@@ -260,9 +264,11 @@ def _together(
     relations += changes(description, table, columns)
     private_columns = np.array([name in roles.private for name in columns])
     private_rows = _private_rows(description, table)
+    impossible = without_people(_impossible_cells(description, table, roles, columns), relations)
     is_private = np.concatenate(
         [np.outer(private_rows, private_columns).ravel(), np.zeros(len(sums), dtype=bool)]
     )
+    is_private[sorted(impossible)] = False
     row_relations = [
         Relation({part: Fraction(1) for part in (*group.parts, group.total)}, Fraction(0), "",
                  total=group.total)
@@ -278,7 +284,38 @@ def _together(
         tuple(relations),
         tuple(sums),
         (*levels, *((-1, -1) for _ in sums)),
+        impossible,
     )
+
+
+def _impossible_cells(
+    description: TableDescription, table: Any, roles: Roles, columns: Sequence[str]
+) -> set[int]:
+    """The entries whose labels are said to occur together nowhere."""
+    labels = {name: table.index.get_level_values(name) for name in table.index.names if name}
+    labels.update({name: table[name] for name in roles.labels})
+    across = table.columns.name
+    found: set[int] = set()
+    for combination in description.impossible:
+        rows = np.ones(len(table), dtype=bool)
+        chosen = np.array([name in roles.private for name in columns])
+        for name, value in combination.items():
+            if name != across and name not in labels:
+                known = [*labels, *([] if across is None else [across])]
+                raise TableError(
+                    f"impossible names {name!r}, which labels nothing{closest(name, known)}"
+                )
+            wanted = {
+                label_words(x) for x in (value if isinstance(value, list | tuple) else [value])
+            }
+            if name in labels:
+                rows &= np.array([label_words(label) in wanted for label in labels[name]])
+            else:
+                chosen &= np.array([column in wanted for column in columns])
+        if not rows.any() or not chosen.any():
+            raise TableError(f"impossible: no cell of the table has {dict(combination)!r}")
+        found |= set(np.flatnonzero(np.outer(rows, chosen)).tolist())
+    return found
 
 
 def _row_groups(description: TableDescription, table: Any) -> tuple[RowGroup, ...]:

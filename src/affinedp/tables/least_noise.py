@@ -139,7 +139,7 @@ def _centred(
     people = np.zeros((layout.cells // len(layout.columns), len(rows_of_people(layout))))
     for i, rows in enumerate(rows_of_people(layout)):
         people[rows, i] = 1.0
-    basis = np.kron(people, columns.T)
+    basis = np.kron(people, columns.T)[layout.private]
     price = np.ones(len(basis)) if weights is None else weights
     costs = (price @ basis**2).reshape(-1, len(sizes)).sum(axis=0)
     # shares of ε of least cost

@@ -204,6 +204,11 @@ class MarginRelease(Description):
                     f"attribute {name!r} asks for sums of labels, which are published as they are "
                     "and at one place: leave out round_to, nonnegative and places, or give labels"
                 )
+        if self.impossible:
+            raise AffineDPError(
+                "margins of many attributes cover every combination of labels, with noise: for "
+                "impossible ones publish the table of their attributes with TableRelease"
+            )
         if self.round_to not in (None, 1):
             raise AffineDPError(f"margins are rounded to whole numbers: round_to={self.round_to!r}")
         self._check_places()

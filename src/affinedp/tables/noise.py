@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.exact.numbers import whole_number
 from affinedp.intervals import checked_level
-from affinedp.laws.pure_curves import ThreeAtoms
+from affinedp.laws.curves import ThreeAtoms
 from affinedp.mechanism import Mechanism
 from affinedp.privacy.design import Alternative
 from affinedp.privacy.guarantee import Guarantee, compose
@@ -201,8 +202,7 @@ class DesignedNoise:
         -------
         Series by column
         """
-        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-            raise TableError(f"rows must be a whole number of at least 1, not {rows!r}")
+        whole_number(rows, "rows")
         if self.layout.row_names is not None:
             raise TableError(
                 "equations tie the rows, so they share noise: give sums rows of their own"
@@ -418,7 +418,16 @@ def _public_words(description: TableDescription, layout: Layout) -> str:
         parts.append(f"public rows ({listed(description.public_rows)})")
     if layout.sums:
         parts.append(f"{len(layout.sums):,} public sums")
-    return f"; {' and '.join(parts)} are the same in both and not protected" if parts else ""
+    text = f"; {' and '.join(parts)} are the same in both and not protected" if parts else ""
+    return text + impossible_words(layout)
+
+
+def impossible_words(layout: Layout) -> str:
+    """Return what is said of cells in which nobody can be."""
+    count = len(layout.impossible)
+    return (
+        f"; {count:,} impossible number{'s are' if count > 1 else ' is'} 0 in both" if count else ""
+    )
 
 
 def _warnings(description: TableDescription, layout: Layout) -> tuple[str, ...]:

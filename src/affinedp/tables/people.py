@@ -71,7 +71,7 @@ def people_moves(layout: Layout, neighbours: str) -> PeopleMoves | None:
     known = [one for one in sums if one is not None]
     tables, leaves, found = [], [], set()
     for entries, own in _tables(layout, known):
-        people = list(_people(entries, own))
+        people = [one for one in _people(entries, own) if not one & layout.impossible]
         if neighbours == "swaps":
             moves, kinds = _swaps(people, private), {"swaps"}
         else:
@@ -136,7 +136,7 @@ def value_moves(layout: Layout, mu: Mapping[str, Any], rows: int, replace: bool)
                 move[one] -= before
                 found.append(move.ravel())
     moves = np.unique(found, axis=0)
-    return np.asarray(moves[moves.any(axis=1)].T)
+    return np.asarray(moves[moves.any(axis=1)].T[layout.private])
 
 
 def rows_of_people(layout: Layout) -> list[list[int]]:
@@ -145,7 +145,9 @@ def rows_of_people(layout: Layout) -> list[list[int]]:
     down = [r for r in layout.relations if all(entry % width == 0 for entry in r.coefficients)]
     sums = [sum_of(relation, place, frozenset()) for place, relation in enumerate(down)]
     splits = [(one[0] // width, tuple(p // width for p in one[1])) for one in sums if one]
-    return [sorted(person) for person in _people(range(layout.cells // width), splits)]
+    empty = {entry // width for entry in layout.impossible}
+    people = _people(range(layout.cells // width), splits)
+    return [sorted(person) for person in people if not person & empty]
 
 
 def with_totals(layout: Layout, values: FloatArray) -> FloatArray:

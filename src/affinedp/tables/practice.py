@@ -194,7 +194,8 @@ def shared_out(
 ROUNDS = 60
 # A move that passes the limit by less than this is taken care of by scaling the noise.
 SLACK = 1e-5
-LEAST = 1e-12
+# The least weight: precisions, which are squares of weights for Laplace noise, stay invertible.
+LEAST = {"gaussian": 1e-12, "laplace": 1e-6}
 # Levels, and dimensions, up to which all sets of levels are tried.
 MOST_SETS = 5
 MOST_SETS_OF = 60
@@ -244,7 +245,7 @@ def _least_weights(
     best, least = np.ones(count), math.inf
     with Progress("weights of the levels") as progress:
         for kept in _kept_levels(law, kernel, level_of):
-            y = np.where(kept, 1.0, LEAST) / max(float(move[kept].sum()) for move in moves)
+            y = np.where(kept, 1.0, LEAST[law]) / max(float(move[kept].sum()) for move in moves)
             for turn in range(ROUNDS):
                 y = _solve(kernel, moment, level_of, law, np.array(moves), y)
                 worst = _worst(adjacency, law, level_of, units, y)
@@ -317,13 +318,15 @@ def _solve(
         return math.log(total), by_level.astype(float)
 
     # within the limit to start with, whatever the last cut was
-    begin = np.log(np.maximum(start / max(1.0, float((moves @ start).max())), LEAST))
+    begin = np.log(np.maximum(start / max(1.0, float((moves @ start).max())), LEAST[law]))
+    # no weight is larger than where its own level alone is at the limit
+    most = np.maximum(-np.log(np.maximum(moves.max(axis=0), 1e-300)), begin)
     found = minimize(
         value_and_slope,
         begin,
         jac=True,
         method="SLSQP",
-        bounds=[(np.log(LEAST), None)] * len(begin),
+        bounds=[(np.log(LEAST[law]), own) for own in most.tolist()],
         constraints=[
             {
                 "type": "ineq",

@@ -233,7 +233,7 @@ def _same_layout(design: DesignedNoise, table: Any) -> Layout:
     known = design.layout
     if layout.columns != known.columns or layout.roles != known.roles:
         raise TableError("the table has other columns than the one that the noise was designed for")
-    if layout.row_names != known.row_names:
+    if layout.row_names != known.row_names or layout.impossible != known.impossible:
         raise TableError("the table has other rows than the one that the noise was designed for")
     if [r.coefficients for r in layout.relations] != [r.coefficients for r in known.relations]:
         raise TableError("the rows are grouped otherwise than when the noise was designed")

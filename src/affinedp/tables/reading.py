@@ -40,6 +40,14 @@ def read_points(
             not_read.ravel()[entries] = True
     values = numbers_of(table, layout.columns, not_read)
     points = repaired(description, layout, layout.points(values), table.index)
+    full = [entry for entry in sorted(layout.impossible) if points[:, entry].any()]
+    if full:
+        raise TableError(
+            f"{layout.name(full[0])!r} was said to be impossible, but is not 0 ({len(full)} such "
+            "numbers). Correct the table, or leave the combination out of impossible",
+            "",
+            layout.name(full[0]),
+        )
     if bound is not None:
         limit = number(bound, "bound")
         if not 0 < limit < math.inf:

@@ -78,6 +78,21 @@ def depths(relations: Sequence[Relation], count: int) -> list[int]:
     return depth
 
 
+def without_people(empty: set[int], relations: Sequence[Relation]) -> frozenset[int]:
+    """Return all entries that count nobody if these do: all parts of a total, or the total."""
+    found, before = set(empty), -1
+    while len(found) > before:
+        before = len(found)
+        for relation in relations if found else ():
+            if relation.counts and relation.total is not None and not relation.offset:
+                parts = relation.coefficients.keys() - {relation.total}
+                if relation.total in found:
+                    found |= parts
+                elif parts <= found:
+                    found.add(relation.total)
+    return frozenset(found)
+
+
 def shifted(relation: Relation, by: int, where: str) -> Relation:
     """Return the same equation in another row."""
     return replace(
@@ -374,6 +389,36 @@ def with_total_rows(
     for value, one in below.items():
         whole[value] = [float(Fraction(int(exact), one)) for exact in whole[value]]
     return whole.astype(types).reset_index(drop=True)
+
+
+def dependency(lower: str, upper: str, of: Mapping[Any, Any]) -> list[dict[str, Any]]:
+    """Return the combinations that are impossible because one label follows from another.
+
+    Parameters
+    ----------
+    lower, upper : str
+        What the labels are called: every city is in one state.
+    of : mapping
+        From every label of ``lower`` to its one label of ``upper``; both are public.
+
+    Returns
+    -------
+    list of dict
+        For ``impossible`` of :class:`TableRelease`.
+
+    Examples
+    --------
+    >>> dependency("city", "state", {"Reno": "NV", "Oakland": "CA", "Fresno": "CA"})
+    [{'city': 'Reno', 'state': ['CA']}, {'city': ['Oakland', 'Fresno'], 'state': ['NV']}]
+    """
+    every = list(dict.fromkeys(of.values()))
+    found = []
+    for one in every:
+        own = [label for label, state in of.items() if state == one]
+        others = [state for state in every if state != one]
+        if others:
+            found.append({lower: own if len(own) > 1 else own[0], upper: others})
+    return found
 
 
 def _refuse_uncertain_cells(frame: Any, names: list[str], values: list[str]) -> None:

@@ -464,6 +464,11 @@ class TableRelease(TableDescription):
         Columns that are published as they are; they may occur in equations.
     public_rows : sequence
         Labels of rows that are published as they are (``rows="together"`` only).
+    impossible : sequence of mappings
+        Combinations of labels that nobody can have, as in ``[{"age": "0-9", "married": "yes"}]``
+        (a list of labels stands for each of them; :func:`dependency` makes them of ``city`` →
+        ``state``): by label columns, the names of the index, and the name of the columns.  These
+        cells, and totals of nothing else, are public and exactly 0.
     rows : {"separate", "composed", "together"}, optional
         See above; by default together if equations tie the rows, separate otherwise.  A ledger is
         not charged for several rows unless this is said, or equations tie them.

@@ -104,7 +104,7 @@ def with_interval(value: float, low: float, high: float, digits: int) -> str:
     if not isinstance(low, int):  # NumPy's, which keep infinite ends
         ends = [float(np.floor(low / step)) * step, float(np.ceil(high / step)) * step]
     first, last = (_number(one, digits) for one in ends)
-    return f"{_number(value, digits)} ({first} to {last})"
+    return f"{_number(value, 0 if isinstance(low, int) else digits)} ({first} to {last})"
 
 
 def _number(value: float, digits: int) -> str:

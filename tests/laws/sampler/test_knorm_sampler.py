@@ -13,6 +13,7 @@ from scipy.stats import chi2
 from affinedp.laws import polytope as lattices
 from affinedp.laws.polytope import LatticeCones, Polytope
 from affinedp.laws.sampler import one_sum as sums
+from affinedp.laws.sampler.bodies import ConeNoise
 from affinedp.laws.sampler.coins import (
     ExponentialChoice,
     Geometric,
@@ -20,7 +21,6 @@ from affinedp.laws.sampler.coins import (
     bernoulli_exp,
     ratio_threshold,
 )
-from affinedp.laws.sampler.cone import ConeNoise
 from affinedp.laws.sampler.one_sum import OneSumNoise, composition
 
 # Nothing is seeded: a law that is right fails this once in a million runs.

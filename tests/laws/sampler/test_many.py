@@ -14,14 +14,13 @@ from scipy import stats
 from affinedp.laws.polytope import LatticeCones, Polytope
 from affinedp.laws.sampler import coins as many
 from affinedp.laws.sampler import one_sum
+from affinedp.laws.sampler.bodies import ConeNoise, StairsNoise, signed
 from affinedp.laws.sampler.coins import (
     ExponentialChoice,
     bernoulli_exp,
     exp_threshold,
     ratio_threshold,
 )
-from affinedp.laws.sampler.cone import ConeNoise
-from affinedp.laws.sampler.independent import StairsNoise, signed
 from affinedp.laws.sampler.one_sum import OneSumNoise, compositions
 from affinedp.laws.sampler.words import SYSTEM
 

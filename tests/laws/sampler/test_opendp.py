@@ -32,6 +32,7 @@ def test_the_same_law(name, scale):
         assert stats.ks_2samp(ours.astype(float), theirs.ravel().astype(float)).pvalue > UNLIKELY
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["gaussian", "laplace"])
 @pytest.mark.parametrize("end", [1, 20])
 def test_the_tail_has_the_law_beyond_the_end(name, end):
@@ -46,6 +47,7 @@ def test_the_tail_has_the_law_beyond_the_end(name, end):
     assert stats.chisquare(counts, expected * 1000).pvalue > UNLIKELY
 
 
+@pytest.mark.slow
 def test_what_stopped_at_an_end_is_drawn_on(monkeypatch):
     """With ends at ±8 the law over all integers is still that of the sampler of this room."""
 
@@ -107,6 +109,7 @@ def test_who_draws_is_checked_before_the_charge(manifold, tmp_path):
         assert ledger.history() == ()
 
 
+@pytest.mark.slow
 def test_tables_and_hierarchies_may_be_drawn_by_opendp():
     pandas = pytest.importorskip("pandas")
     from affinedp.tables import TableRelease

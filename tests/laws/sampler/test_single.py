@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from affinedp.laws.sampler.noise import Thresholds, accepted
-from affinedp.laws.sampler.single import SingleNoise
+from affinedp.laws.sampler.noise import SingleNoise, Thresholds, accepted
 from affinedp.laws.sampler.words import Random, hashed_bytes
 
 SCALES = [2**56 + 12345, 3, 1, Fraction(1, 3), 2**31, 2**32 + 1, 2**90]

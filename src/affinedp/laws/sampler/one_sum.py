@@ -33,14 +33,7 @@ MOST_TOGETHER = 64
 
 
 class OneSumNoise:
-    """Independent vectors of n whole numbers with sum 0 and P(z) ∝ exp(−rate ‖z‖₁ / 2).
-
-    Examples
-    --------
-    >>> drawn = OneSumNoise(5, Fraction(1)).draw(3)
-    >>> drawn.shape, drawn.sum(axis=1).tolist()
-    ((3, 5), [0, 0, 0])
-    """
+    """Independent vectors of n whole numbers with sum 0 and P(z) ∝ exp(−rate ‖z‖₁ / 2)."""
 
     def __init__(self, n: int, rate: Fraction) -> None:
         self._n, self._rate = n, rate

@@ -36,11 +36,6 @@ def opendp_integers(law: str, scale: int | Fraction, size: int | tuple[int, ...]
     """Draw integers with OpenDP's sampler.
 
     OpenDP's feature flag "contrib" is process-wide and is enabled here on the first draw.
-
-    Examples
-    --------
-    >>> opendp_integers("gaussian", 2**56, (2, 3)).shape
-    (2, 3)
     """
     shape = size if isinstance(size, tuple) else (size,)
     count = math.prod(shape)

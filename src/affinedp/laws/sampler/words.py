@@ -73,14 +73,6 @@ class Key:
     The bytes of a place are SHAKE-256 of the secret, the place and the number of a block.  Who has
     the secret knows all noise that was drawn with it: where an engine's task graph or log holds a
     key, they are as secret as the data.
-
-    Examples
-    --------
-    >>> key = Key(bytes(range(32)))
-    >>> key.source("part", 1)(4).hex() == key.source("part", 1)(4).hex()
-    True
-    >>> key.source("part", 1)(4) == key.source("part", "1")(4)
-    False
     """
 
     secret: bytes = field(repr=False)  # at least 16

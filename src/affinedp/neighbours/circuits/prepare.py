@@ -13,8 +13,13 @@ from affinedp.compiling import STEPS_PER_CALL, Compiled
 from affinedp.domains.component import Component, Network
 from affinedp.exact.canonical import EPS
 from affinedp.exact.modular import inverses
-from affinedp.neighbours.circuits.compiled import ACCURATE, column_side, kernel_side
-from affinedp.neighbours.circuits.compiled_cycles import cycles, probe_cycles
+from affinedp.neighbours.circuits.compiled import (
+    ACCURATE,
+    column_side,
+    cycles,
+    kernel_side,
+    probe_cycles,
+)
 from affinedp.neighbours.circuits.zeros import first_shadow, prime_words
 
 Marks = NDArray[np.bool_]
