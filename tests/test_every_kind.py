@@ -129,6 +129,23 @@ KINDS = {
     ),
     "places": lambda: places(delta=1e-3, law="gaussian"),
     "leaves": lambda: places(delta=0.0),
+    "levels of places": lambda: (
+        adp.design_tree_margins(
+            [-1, *[0] * 12], (5, 5), [(0,), (1,)], epsilon=1, node_weights=[200, *[1] * 12]
+        ),
+        np.arange(300).reshape(12, 5, 5),
+    ),
+    "levels of people who move": lambda: (
+        adp.design_tree_margins(
+            [-1, *[0] * 12],
+            (5, 5),
+            [(), (0,), (1,)],
+            epsilon=1,
+            adjacency="replace",
+            node_weights=[200, *[1] * 12],
+        ),
+        np.arange(300).reshape(12, 5, 5),
+    ),
     "time-local": lambda: output_noise("time-local"),
     "time-local knorm": lambda: output_noise("time-local", "auto"),
     "manifold": lambda: output_noise("manifold"),

@@ -83,7 +83,7 @@ HOMES = {
     "workload": "affinedp.strategies.margin_workloads",
     "basis": "affinedp.strategies.margin_workloads",
     "product": "affinedp.strategies.places",
-    "leaf cells": "affinedp.strategies.places",
+    "counted places": "affinedp.strategies.places",
 }
 
 PartType = TypeVar("PartType", bound="Part")

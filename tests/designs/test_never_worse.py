@@ -1,5 +1,6 @@
 """No design is worse than standard practice, computed here from matrices, for random problems."""
 
+import functools
 import itertools
 import math
 
@@ -118,3 +119,50 @@ def test_cross_tabulations(shape, equal):
     each = np.repeat(cost, [len(A) for A in levels])
     error = float(m.expected_squared_errors @ each)
     assert error <= 1.001 * best_levels(levels, cost, 0.5)
+
+
+@settings(max_examples=10)
+@given(
+    st.lists(st.integers(2, 4), min_size=1, max_size=2),
+    st.lists(st.integers(2, 4), min_size=1, max_size=2), st.integers(1, 2), EPSILONS,
+    st.sampled_from(["person", "replace"]),
+)  # fmt: skip
+def test_margins_at_places(branches, sizes, k, epsilon, adjacency):
+    """Whole noise on cells of leaves, or on all margins of leaves or of all levels, projected."""
+    d, rate = len(sizes), epsilon / (1 if adjacency == "person" else 2)
+    wanted = [A for size in range(min(k, d) + 1) for A in itertools.combinations(range(d), size)]
+    largest = [A for A in wanted if len(A) == min(k, d)]
+    levels = levels_of(branches)
+
+    def rows(level, A):
+        parts = [np.eye(n) if j in A else np.ones((1, n)) for j, n in enumerate(sizes)]
+        return functools.reduce(np.kron, parts, level)
+
+    def error(groups):
+        each = geometric_variance(rate / len(groups))
+        precision = sum(rows(level, A).T @ rows(level, A) for level, A in groups) / each
+        covariance = np.linalg.pinv(precision, rcond=1e-10)
+        return sum(np.trace(M @ covariance @ M.T) for M in map(rows, *zip(*asked)))
+
+    asked = list(itertools.product(levels, wanted))
+    full = tuple(range(d))
+    practice = min(
+        error([(levels[-1], full)]),
+        error([(levels[-1], A) for A in largest]),
+        error(list(itertools.product(levels, largest))),
+        error(asked),
+    )
+    m = adp.design_tree_margins(
+        parents(branches), sizes, f"<={min(k, d)}", epsilon=epsilon, adjacency=adjacency
+    )
+    assert m.expected_squared_error <= 1.001 * practice
+    assert m.guarantee.epsilon() <= epsilon * (1 + 1e-12)
+    stated = min(one.error for one in m.alternatives)
+    assert m.expected_squared_error <= stated * (1 + 1e-6)
+
+
+def test_margins_at_places_where_cells_are_many():
+    """1,000 cells at each of 12 places, of which one-way tables are asked for."""
+    m = adp.design_tree_margins(parents([3, 4]), [10, 10, 10], 1, epsilon=1.0)
+    at_leaves = 3 * 10 * 12 * 3 * geometric_variance(1 / 3)  # at leaves, districts and the top
+    assert m.expected_squared_error <= 1.001 * at_leaves

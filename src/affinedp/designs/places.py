@@ -28,6 +28,7 @@ from affinedp.designs.least_tree import (
 from affinedp.designs.margins import scaled_to
 from affinedp.designs.problem import check_grid, checked_releases, gaussian_share, pure_share
 from affinedp.designs.tree_bound import lower_bound
+from affinedp.designs.whole_margins import LEAST_SHARE, least_whole, measurable, scaled_rates
 from affinedp.domains import tree_passes as passes
 from affinedp.domains.crossed import (
     Crossed,
@@ -40,15 +41,16 @@ from affinedp.domains.crossed import (
 )
 from affinedp.domains.totals import Totals, checked_weights
 from affinedp.errors import AffineDPError
+from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
-from affinedp.laws.laplace import Geometric
+from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
 from affinedp.privacy.design import Alternative, Design
 from affinedp.strategies.base import GRID_BITS
 from affinedp.strategies.margin_blocks import check_attributes, variance_shares
-from affinedp.strategies.margins import chosen_margins
-from affinedp.strategies.places import LeafCells, OfPlaces, Product
+from affinedp.strategies.margins import chosen_margins, spreads
+from affinedp.strategies.places import LEAVES, CountedPlaces, OfPlaces, Product, level_nodes
 
 CrossNeighbours = Literal["person", "replace"]
 LEAST_Q = 1 << 20
@@ -56,6 +58,10 @@ WIDENED = 1e-6
 ADD_UP = "cells and add up"
 # A scale below 2⁻⁶ adds no noise.
 MOST_RATE = 64.0
+# Sweeps of the search for rates, fewer where trees and blocks are many; and how much of the rates
+# inner levels have at first.
+SWEEPS, MOST_WORK = 200, 5e6
+STARTS = (1.0, 0.1)
 
 
 @within_range
@@ -98,8 +104,8 @@ def design_tree_margins(
         What squared error costs at every node, and in the cells of every margin: weights
         multiply.  1 by default.
     law : {"auto", "gaussian", "laplace"}
-        Law of the noise; the better one by default.  Laplace noise is put on the cells of the
-        leaves, and added up.
+        Law of the noise; the better one by default.  Whole Laplace noise is put on the margins
+        that pay, at the leaves and at levels above them.
     releases : int
         How many releases about the same people are planned.  The noise is for one of them, and all
         together keep (ε, δ).
@@ -137,7 +143,7 @@ def design_tree_margins(
     ask = _Question(people, domain, wanted, cost, _margin_weights(wanted, margin_weights))
     found: list[Mechanism] = []
     if law != "gaussian":
-        found.append(_laplace(ask, pure_share(epsilon, count)))
+        found.extend(_laplace(ask, pure_share(epsilon, count)))
     if law != "laplace" and delta > 0:
         try:
             check_grid(epsilon, delta, count * _changed(ask))
@@ -225,16 +231,94 @@ def _gaussian(ask: _Question, limit: float) -> Mechanism:
     return Mechanism(ask.people, found, Gaussian(), design=Design(gap, (note,)))
 
 
-def _laplace(ask: _Question, epsilon: float) -> Mechanism:
-    """Laplace noise on the cells of the leaves, added up."""
-    times = ask.people.size * (2 if ask.domain.fixed else 1)
-    rate = float(Fraction(epsilon) / times)
-    if Fraction(rate) * times > Fraction(epsilon):
-        rate = math.nextafter(rate, 0.0)
-    if not LEAST_Q * 2.0**-GRID_BITS <= rate < MOST_RATE:
+def _laplace(ask: _Question, epsilon: float) -> list[Mechanism]:
+    """Whole noise on the cells of leaves; on margins of leaves; on margins at all levels."""
+    budget = Fraction(epsilon) / (ask.people.size * (2 if ask.domain.fixed else 1))
+    if not LEAST_Q * 2.0**-GRID_BITS <= float(budget) < MOST_RATE:
         raise AffineDPError(f"epsilon = {epsilon:g} is too small or too large for Laplace noise")
-    strategy = LeafCells(ask.domain, chosen_margins(ask.wanted.tolist()))
-    return Mechanism(ask.people, strategy, Geometric(rate), design=Design(None, (ADD_UP,)))
+    full = (1 << len(ask.sizes)) - 1
+    made = [_whole_noise(ask, ADD_UP, [(LEAVES, full)], np.ones(1), budget)]
+    blocks = blocks_of(ask.wanted.tolist(), 0)
+    measured = measurable(ask.sizes, blocks)
+    if measured is None:
+        return [one for one in made if one is not None]
+    shares = variance_shares(ask.sizes, ask.wanted, blocks)
+    cells = np.array([float(cells_of(ask.sizes, A)) for A in ask.wanted.tolist()])
+    y = least_whole(ask.sizes, measured, blocks, shares, ask.margin_weights * cells, float(budget))
+    leaves = [(LEAVES, int(A)) for A in measured]
+    made.append(_whole_noise(ask, "margins of leaves, added up", leaves, y, budget))
+    depths = np.unique(ask.tree.depth[~ask.tree.leaf]).tolist()
+    groups = leaves + [(int(depth), int(A)) for depth in depths for A in blocks]
+    cost = np.asarray((ask.margin_weights * cells) @ shares)
+    at_leaves = np.arange(len(groups)) < len(y)
+    tried = []
+    for share in STARTS:
+        first = np.where(at_leaves, 1e-3, share) * y.max()
+        first[: len(y)] = np.maximum(first[: len(y)], y)
+        best = _least_levels(ask, groups, blocks, cost, first, float(budget))
+        tried.append(_whole_noise(ask, "margins at all levels", groups, best, budget))
+    made.append(min(filter(None, tried), key=ask.value, default=None))
+    return [one for one in made if one is not None]
+
+
+def _least_levels(
+    ask: _Question,
+    groups: list[tuple[int, int]],
+    blocks: Sets,
+    cost: FloatArray,
+    y: FloatArray,
+    budget: float,
+) -> FloatArray:
+    """Rates with this sum of (locally) least weighted squared error, by multiplicative steps."""
+    tree = ask.tree
+    nodes = [level_nodes(tree, level) for level, _ in groups]
+    Z = spreads(ask.sizes, np.array([A for _, A in groups]), blocks)
+    known = {int(B): np.zeros(tree.n, bool) for B in blocks}
+    known[0][0] = ask.domain.fixed
+    best, value = y, math.inf
+    y = y * (budget / y.sum())
+    sweeps = int(min(SWEEPS, max(MOST_WORK / (tree.n * len(blocks)), 5)))
+    for _ in range(sweeps):
+        precision = 2 * np.sinh(y / 2) ** 2
+        now, gain = 0.0, np.zeros(len(groups))
+        for k, B in enumerate(blocks.tolist()):
+            at = np.zeros(tree.n)
+            for own, share in zip(nodes, Z[:, k] * precision):
+                at[own] += share
+            if not cost[k] > 0:
+                continue
+            f, gains = passes.cost_and_gains(tree.parent, tree.leaf, known[B], at, ask.cost)
+            now += cost[k] * f
+            gain += cost[k] * Z[:, k] * np.array([gains[own].sum() for own in nodes])
+        if now < value:
+            best, value = y, now
+        gain = np.sinh(y) * gain
+        y = y * np.cbrt(gain / float(y @ gain))
+        y = y * (budget / y.sum())
+    return np.where(best > LEAST_SHARE * best.max(), best, 0.0)
+
+
+def _whole_noise(
+    ask: _Question,
+    name: str,
+    groups: list[tuple[int, int]],
+    y: FloatArray,
+    budget: Fraction,
+) -> Mechanism | None:
+    """Whole noise of these rates, if its grid holds it and leaves are determined."""
+    kept = [(level, A, rate) for (level, A), rate in zip(groups, y.tolist()) if rate > 0]
+    rates = scaled_rates(np.array([rate for _, _, rate in kept]), budget)
+    if min(rates) < LEAST_Q * 2.0**-GRID_BITS:
+        return None
+    strategy = CountedPlaces(
+        ask.domain,
+        chosen_margins(ask.wanted.tolist()),
+        tuple(level for level, _, _ in kept),
+        tuple(members(A) for _, A, _ in kept),
+        np.array([1 / geometric_variance(rate) for rate in rates]),
+    )
+    law: Law = Geometric(rates[0]) if len(rates) == 1 else Geometrics(rates, strategy.cells)
+    return Mechanism(ask.people, strategy, law, design=Design(None, (name,)))
 
 
 def _tree_part(tree: Totals, cost: FloatArray) -> tuple[FloatArray, float]:

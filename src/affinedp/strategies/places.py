@@ -1,4 +1,4 @@
-"""Noise on margins at every node of a tree: on residuals, or whole on the cells of the leaves.
+"""Noise on margins at the nodes of a tree: on residuals, or whole on cells at some levels.
 
 Every node of the tree has the whole table of attributes.  Noise of precision ``y_v t_B`` on the
 residual of block B at node v makes the precision matrix a sum of Kronecker products, so that every
@@ -25,8 +25,8 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.dyadic import Integers, Scaled
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
-from affinedp.laws.laplace import Geometric
-from affinedp.laws.reach import whole_reach
+from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
+from affinedp.laws.reach import laplace_spread, whole_reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen
@@ -48,6 +48,7 @@ from affinedp.strategies.margin_blocks import (
     squared_lengths,
     variance_shares,
 )
+from affinedp.strategies.margin_workloads import along
 from affinedp.strategies.margins import SPARE, MarginOutputs
 
 # Numbers that are still held as wide integers.
@@ -135,6 +136,17 @@ class OfPlaces(MarginOutputs):
         seen[self.tree.leaf] = given.reshape(len(given), -1)[self.ranks]
         passes.added_up(self.tree.parent, seen)
         return seen
+
+    def _sums(self, combination: FloatArray) -> dict[int, FloatArray]:
+        """What a combination of outputs takes of the residual of every block at every node."""
+        shapes = {B: self.lead + self.shape(members(B)) for B in self.blocks.tolist()}
+        total = {B: np.zeros(shape) for B, shape in shapes.items()}
+        for A, part in self._split(combination):
+            inner = self.tree.inside(part)
+            for B in subsets(A):
+                out = tuple(1 + i for i, j in enumerate(members(A)) if not B >> j & 1)
+                total[B] = total[B] + inner.mean(axis=out)
+        return total
 
     def outside_axes(self, B: int) -> tuple[int, ...]:
         """Return the axes of tables at nodes that a block adds up."""
@@ -264,15 +276,8 @@ class Product(OfPlaces):
         """
         rows = []
         for combination in self._every(combinations):
-            shapes = {B: self.lead + self.shape(members(B)) for B in self.blocks.tolist()}
-            total = {B: np.zeros(shape) for B, shape in shapes.items()}
-            for A, part in self._split(combination):
-                inner = self.tree.inside(part)
-                for B in subsets(A):
-                    out = tuple(1 + i for i, j in enumerate(members(A)) if not B >> j & 1)
-                    total[B] = total[B] + inner.mean(axis=out)
             parts = []
-            for B, sums in total.items():
+            for B, sums in self._sums(combination).items():
                 own = contrasts(sums, first=1).reshape(self.tree.n, -1)
                 own = own / squared_lengths(self.sides(B)).ravel() / self.y[:, None]
                 own[: self.first(B)] = 0.0
@@ -417,62 +422,220 @@ class ProductPlan(CountsPlan):
         return own.tables(found)
 
 
-@dataclass(frozen=True, eq=False)
-class LeafCells(OfPlaces):
-    """Whole noise of one rate on the cells of the leaves, which are added up."""
+# The level of all leaves, whatever their depth.
+LEAVES = -1
 
-    kind = "leaf cells"
+
+@dataclass(frozen=True, eq=False)
+class CountedPlaces(OfPlaces):
+    """Whole noise on the cells of some margins at some levels, and all others by least squares.
+
+    Noise of variance 1/w_A on the cells of margin A at a node gives the residual of block B there
+    the precision ``Σ_{A ⊇ B} w_A / Π_{A∖B} n_j``; every block is a tree problem of its own.
+    """
+
+    kind = "counted places"
+    # what gets noise: depths of inner nodes, or LEAVES; and a margin for each
+    levels: tuple[int, ...]
+    measured: tuple[tuple[int, ...], ...]
+    # one over the variance of the noise on each, but for a factor
+    weights: Any = field(repr=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        weights = np.asarray(frozen(np.asarray(self.weights, dtype=float)))
+        known = all(members(bits_of(A)) == A for A in self.measured)
+        if not known or not len(self.levels) == len(self.measured) == len(weights):
+            raise AffineDPError("margins that are measured need a level and a weight each")
+        if not (weights > 0).all() or not np.isfinite(weights).all():
+            raise AffineDPError("weights must be positive")
+        object.__setattr__(self, "weights", weights)
+        if any(len(nodes) == 0 for nodes in self.nodes):
+            raise AffineDPError("a level without nodes cannot be measured")
+        if any(self.precisions(B)[self.tree.leaf].min() <= 0 for B in self.blocks.tolist()):
+            raise AffineDPError("what is measured at leaves does not determine their margins")
+
+    @cached_property
+    def nodes(self) -> tuple[Indices, ...]:
+        """The nodes of every measured level, breadth first."""
+        return tuple(level_nodes(self.tree, level) for level in self.levels)
+
+    @cached_property
+    def cells(self) -> tuple[int, ...]:
+        """How many cells get noise, by level and margin."""
+        each = (math.prod(self.sizes[j] for j in A) for A in self.measured)
+        return tuple(len(nodes) * count for nodes, count in zip(self.nodes, each))
 
     @property
     def coordinates(self) -> int:
-        """How many cells all leaves have."""
-        return self.domain.size
+        """How many cells get noise."""
+        return sum(self.cells)
+
+    @property
+    def cells_alone(self) -> bool:
+        """Whether only the cells of leaves get noise, and all numbers are sums of them."""
+        return self.levels == (LEAVES,) and len(self.measured[0]) == len(self.sizes)
+
+    def first(self, B: int) -> int:
+        """Return the first node with noise: the number of all people may be public."""
+        return 1 if B == 0 and self.domain.fixed and not self.cells_alone else 0
+
+    def known(self, B: int) -> NDArray[np.bool_]:
+        """Return the nodes at which a block is public."""
+        known = np.zeros(self.tree.n, bool)
+        known[: self.first(B)] = True
+        return known
+
+    def shares(self, B: int) -> list[float]:
+        """Return the precision that every level and margin gives to the residual of a block."""
+        found = zip(self.measured, self.weights.tolist())
+        return [
+            weight / math.prod(self.sizes[j] for j in A if not B >> j & 1)
+            if B & ~bits_of(A) == 0 else 0.0
+            for A, weight in found
+        ]  # fmt: skip
+
+    def precisions(self, B: int) -> FloatArray:
+        """Return the precision of a block at every node, breadth first."""
+        y = np.zeros(self.tree.n)
+        for nodes, share in zip(self.nodes, self.shares(B)):
+            y[nodes] += share
+        return y
+
+    # -------------------------------------------------------------- the promise
+
+    def counted(self, tables: NDArray[Any]) -> list[NDArray[Any]]:
+        """Return what is measured of tables at all nodes, of shape (nodes, n_1, …, moves)."""
+        found = []
+        for nodes, A in zip(self.nodes, self.measured):
+            own = tables[nodes].sum(axis=self.outside_axes(bits_of(A)))
+            found.append(own.reshape(-1, tables.shape[-1]))
+        return found
 
     def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
-        """Return differences as they are."""
-        return moves
+        """Return the measured margins of differences of the cells of the leaves."""
+        layers = self._nodes_of(moves)
+        tables = np.moveaxis(layers.reshape(len(layers), self.tree.n, *self.sizes), 0, -1)
+        return np.concatenate(self.counted(tables))
 
     def largest(self, adjacency: Adjacency, law: Law) -> Largest:
-        """Return how many cells people change, times the rate."""
+        """Return the sum over levels and margins, in fractions; else moves are listed.
+
+        A person is seen at one leaf and at most once at every depth above it; one who moves twice
+        in all but the total of everybody.
+        """
         known = type(adjacency) is People and adjacency.move in ("person", "replace")
-        if not known or type(law) is not Geometric:
+        rates = self._rates(law)
+        if not known or rates is None:
             return largest_listed(self, adjacency, law)
         assert isinstance(adjacency, People)
-        upper = Fraction(law.rate) * adjacency.size * (2 if self.domain.fixed else 1)
+        fixed, measured = self.domain.fixed, zip(self.levels, self.measured, rates)
+        seen = [
+            Fraction(rate) for level, A, rate in measured if not (fixed and level == 0 == len(A))
+        ]
+        upper = sum(seen, Fraction(0)) * adjacency.size * (2 if fixed else 1)
+        even = len(np.unique(self.tree.depth[self.tree.leaf])) == 1
+        apart = not fixed or self.cells_alone or int((self.tree.parent[1:] == 0).sum()) > 1
         return Largest(
-            upper, upper, True, "one cell, or two, in fractions",
-            because=" for independent whole noise on cells; all numbers are computed from what is "
-            "published",
+            upper if even and apart else Fraction(0), upper, even and apart,
+            "sum over levels and margins, in fractions",
+            because=" for independent whole noise on margins; all numbers are computed from what "
+            "is published",
         )  # fmt: skip
 
+    def _rates(self, law: Law) -> tuple[float, ...] | None:
+        """The rate of the noise on every level and margin, if the law is known to have them."""
+        if type(law) is Geometric:
+            return (law.rate,) * len(self.measured)
+        return law.rates if type(law) is Geometrics and law.times == self.cells else None
+
+    def _known_rates(self, law: Law) -> tuple[float, ...]:
+        rates = self._rates(law)
+        if rates is None:
+            raise AffineDPError(f"margins at places have geometric noise, not {law.words} noise")
+        return rates
+
+    # -------------------------------------------------------------- the errors
+
+    def _solved(self, B: int, seen: FloatArray, y: FloatArray) -> FloatArray:
+        """Least squares along the tree, in place."""
+        passes.estimates(self.tree.parent, self.tree.leaf, self.known(B), y, seen)
+        return seen
+
+    def coordinates_of(self, parts: list[FloatArray], total: float = 0.0) -> dict[int, FloatArray]:
+        """Return contrasts at all nodes, by least squares from noisy cells."""
+        found = {}
+        for B in self.blocks.tolist():
+            y, sides = self.precisions(B), math.prod(self.sizes[j] - 1 for j in members(B))
+            seen = np.zeros((self.tree.n, sides))
+            for nodes, A, share, part in zip(self.nodes, self.measured, self.shares(B), parts):
+                if share:
+                    table = part.reshape(len(nodes), *(self.sizes[j] for j in A))
+                    out = tuple(1 + i for i, j in enumerate(A) if not B >> j & 1)
+                    own = contrasts(table.sum(axis=out), first=1).reshape(len(nodes), -1)
+                    seen[nodes] += own * (share / y[nodes])[:, None]
+            if self.first(B):
+                seen[0] = total
+            found[B] = self._solved(B, seen, y)
+        return found
+
     def loadings(self, combinations: Matrix | None = None) -> Matrix:
-        """Return how often combinations count the cells of leaves."""
-        rows, tree = [], self.tree
+        """Return of which noise on measured cells combinations are made: the transpose of it."""
+        rows = []
         for combination in self._every(combinations):
-            total = np.zeros((tree.n, *self.sizes))
-            for A, part in self._split(combination):
-                shape = [self.sizes[j] if A >> j & 1 else 1 for j in range(len(self.sizes))]
-                total += tree.inside(part).reshape(tree.n, *shape)
-            below = np.empty((self.domain.leaves, self.domain.crossed.size))
-            for v in range(1, tree.n):
-                total[v] += total[tree.parent[v]]
-            below[self.ranks] = total.reshape(tree.n, -1)[tree.leaf]
-            rows.append(below.ravel())
+            parts = [np.zeros((len(nodes), *(self.sizes[j] for j in A)))
+                     for nodes, A in zip(self.nodes, self.measured)]  # fmt: skip
+            for B, sums in self._sums(combination).items():
+                y = self.precisions(B)
+                # nodes without noise of their own take part with next to none
+                near = np.ascontiguousarray(np.maximum(y, 1e-13 * y.max()))
+                own = contrasts(sums, first=1).reshape(self.tree.n, -1)
+                lengths = squared_lengths(tuple(self.sizes[j] - 1 for j in members(B)))
+                own = np.ascontiguousarray(own / lengths.ravel() / near[:, None])
+                own[: self.first(B)] = 0.0
+                found = self._solved(B, own, near)
+                tables = residual_transpose(found, [self.sizes[j] for j in members(B)])
+                for part, nodes, A, share in zip(parts, self.nodes, self.measured, self.shares(B)):
+                    if share:
+                        shape = [self.sizes[j] if B >> j & 1 else 1 for j in A]
+                        kept = tables[nodes].reshape(len(nodes), *shape)
+                        kept[: np.searchsorted(nodes, self.first(B))] = 0.0
+                        part += share * kept
+            rows.append(np.concatenate([part.ravel() for part in parts]))
         return np.array(rows)
 
     def spread(self, drawn: FloatArray) -> FloatArray:
         """Return outputs of noise for simulation, one row per row of η."""
-        shape = (self.domain.leaves, *self.sizes)
-        rows = [self.flat(self.tables_of(self.added(row.reshape(shape)))) for row in drawn]
-        return np.array(rows)
+        ends = np.cumsum(self.cells)[:-1]
+        rows = (self.tables(self.coordinates_of(np.split(row, ends))) for row in drawn)
+        return np.array([self.flat(one) for one in rows])
 
-    def tables_of(self, seen: FloatArray, whole: bool = False) -> PlaceTables:
-        """Return margins from the tables of all nodes, breadth first."""
-        tables, found = seen.reshape(-1, *self.sizes), {}
-        for B in self.blocks.tolist():
-            margin = tables.sum(axis=self.outside_axes(B))
-            found[B] = contrasts(margin, first=1).reshape(self.tree.n, -1)
-        return self.tables(found, whole)
+    def node_variances(self, law: Law, chosen: tuple[int, ...]) -> FloatArray:
+        """Return the variance of a cell of one margin at every node, in the given order."""
+        each = np.array([geometric_variance(rate) for rate in self._known_rates(law)])
+        unit = each * self.weights
+        if unit.max() > unit.min() * (1 + 1e-9):
+            raise AffineDPError("weights must be one over the variances of the noise")
+        shares = variance_shares(self.sizes, np.array([bits_of(chosen)]), self.blocks).toarray()[0]
+        total = np.zeros(self.tree.n)
+        for B, share in zip(self.blocks.tolist(), shares.tolist()):
+            if share:
+                arrays = self.tree.parent, self.tree.leaf, self.known(B), self.precisions(B)
+                total += share * passes.variances(*arrays)
+        return np.asarray(unit.max() * self.tree.outside(total), dtype=float)
+
+    def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
+        """Return how far a cell of one margin is from the truth at every node."""
+        rates = self._known_rates(law)
+        if not self.cells_alone:
+            # Laplace noise is this noise and some more
+            wider = max(2 / rate**2 / geometric_variance(rate) for rate in rates)
+            variances = self.node_variances(law, chosen) * wider
+            return np.asarray(laplace_spread(outside) * np.sqrt(variances))
+        rest = math.prod(n for j, n in enumerate(self.sizes) if j not in chosen)
+        terms, where = np.unique(self.leaves_below * rest, return_inverse=True)
+        scale = 1 / rates[0] * (1 + 2.0**-52)
+        return np.asarray([whole_reach(scale, int(one), outside) for one in terms])[where]
 
     @cached_property
     def leaves_below(self) -> Indices:
@@ -481,45 +644,59 @@ class LeafCells(OfPlaces):
         passes.added_up(self.tree.parent, count)
         return np.asarray(self.tree.outside(count[:, 0]), dtype=np.int64)
 
-    def cells_in(self, chosen: tuple[int, ...]) -> Indices:
-        """Return how many cells of leaves every cell of a margin adds up, by node."""
-        return self.leaves_below * math.prod(n for j, n in enumerate(self.sizes) if j not in chosen)
-
-    def node_variances(self, law: Law, chosen: tuple[int, ...]) -> FloatArray:
-        """Return the variance of a cell of one margin at every node, in the given order."""
-        return np.asarray(self.cells_in(chosen) * law.variance, dtype=float)
-
-    def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
-        """Return how far a cell of one margin is from the truth at every node."""
-        terms, where = np.unique(self.cells_in(chosen), return_inverse=True)
-        if type(law) is not Geometric:
-            return law.reach_by_variance(self.node_variances(law, chosen), outside)
-        scale = 1 / law.rate * (1 + 2.0**-52)
-        each = [whole_reach(scale, int(one), outside) for one in terms]
-        return np.asarray(each)[where]
-
     def prepare(
         self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
     ) -> Prepared:
         """Return the public part of releases."""
-        if not law.whole or law.size is not None:
-            raise AffineDPError(f"cells of leaves have geometric noise, not {law.words} noise")
-        return LeafPlan(self, law, bound)
+        self._known_rates(law)
+        return CountedPlacesPlan(self, law, bound)
+
+
+def bits_of(chosen: tuple[int, ...]) -> int:
+    """Return a margin as bits."""
+    return sum(1 << j for j in chosen)
+
+
+def level_nodes(tree: Totals, level: int) -> Indices:
+    """Return the leaves, or the inner nodes of a depth, breadth first."""
+    if level == LEAVES:
+        return np.flatnonzero(tree.leaf)
+    return np.flatnonzero((tree.depth == level) & ~tree.leaf)
+
+
+def residual_transpose(coordinates: FloatArray, sizes: list[int]) -> FloatArray:
+    """Return what a sum over contrasts takes of the cells, one row per node."""
+    found = coordinates.reshape(-1, *(n - 1 for n in sizes))
+    for axis, n in enumerate(sizes, 1):
+        k = np.arange(1, n)[:, None]
+        helmert = (np.arange(n) < k) - k * (np.arange(n) == k)
+        found = along(helmert.T.astype(float), found, axis)
+    return found
 
 
 @dataclass(frozen=True, eq=False)
-class LeafPlan(CountsPlan):
-    """Releases of the cells of leaves with whole noise, added up."""
+class CountedPlacesPlan(CountsPlan):
+    """Releases of counts at places with whole noise: nothing is rounded."""
 
-    strategy: LeafCells
+    strategy: CountedPlaces
     unit = None
 
     def steps(self, data: tuple[NDArray[Any]]) -> NDArray[Any]:
-        """Return the cells of the leaves."""
-        return data[0].astype(np.int64).reshape(-1, 1)
+        """Return the cells of the measured margins at their levels."""
+        own = self.strategy
+        if own.cells_alone:
+            ranked = data[0].astype(np.int64).reshape(own.domain.leaves, -1)[own.ranks]
+            return np.asarray(ranked.reshape(-1, 1))
+        tables = own.totals(data[0], self.bound).reshape(own.tree.n, *own.sizes, 1)
+        return np.concatenate(own.counted(tables))
+
+    def shared(self, data: tuple[NDArray[Any]]) -> FloatArray:
+        """Return the number of people, where it is public."""
+        return np.array([float(data[0].sum(dtype=object))] if self.strategy.first(0) else [])
 
     def reconstruct(self, noisy: NDArray[Any], shared: FloatArray) -> PlaceTables:
-        """Return the tables of all places, added up."""
+        """Return the tables of all places, after least squares along the tree."""
         own = self.strategy
-        given = noisy.astype(float).reshape(own.domain.leaves, *own.sizes)
-        return own.tables_of(own.added(given), whole=True)
+        parts = np.split(noisy[:, 0].astype(float), np.cumsum(own.cells)[:-1])
+        total = float(shared[0]) if len(shared) else 0.0
+        return own.tables(own.coordinates_of(parts, total), own.cells_alone)
