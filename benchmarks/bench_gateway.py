@@ -14,6 +14,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from brokers import private_broker
+
 RATE = 1000  # messages per second
 SECONDS = 4.0
 ROUNDS = 7
@@ -150,7 +153,6 @@ def _sends(noise: str, sources: str | None) -> tuple[float, float, float]:
 def run() -> str:
     """Return the Markdown section."""
     from affinedp.control import design_output_noise
-    from affinedp.mqtt.local_broker import local_broker
 
     memory = "/dev/shm" if Path("/dev/shm").is_dir() else None
     places: dict[str, tuple[str | None, str | None]] = {
@@ -173,7 +175,7 @@ def run() -> str:
             ([[1, 0.1], [0, 1]], [[1, 0]]), int(RATE * SECONDS), 1.0, 0.01, mu=[1, 0]
         )
         noise.save(folder / "m.json")
-        with local_broker(folder, "mosquitto") as broker:
+        with private_broker(folder, "mosquitto") as broker:
             address = broker.address
             for _ in range(ROUNDS):
                 with _process(ECHO, address, "plant/y"):

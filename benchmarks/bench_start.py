@@ -12,6 +12,9 @@ import threading
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+from brokers import private_broker
+
 ROOT = Path(__file__).parent.parent
 REPEATS = 5
 # Sources of an older version to compare with in the same run, if any.
@@ -72,11 +75,11 @@ def starts() -> list[str]:
 
 def _messages(kind: str) -> tuple[float, float, float]:
     """Median and 99 % of a round trip in milliseconds, and messages per second in a burst."""
+    from affinedp.mqtt.broker import Broker
     from affinedp.mqtt.connection import Connection, Message
-    from affinedp.mqtt.local_broker import local_broker
 
-    with tempfile.TemporaryDirectory() as folder, local_broker(Path(folder), kind) as broker:  # type: ignore[arg-type]
-        times = []
+    with tempfile.TemporaryDirectory() as folder, private_broker(Path(folder), kind) as started:
+        broker, times = Broker.parse(started.address), []
         with Connection(broker, ["t"]) as connection:
             for _ in range(MESSAGES):
                 start = time.perf_counter()

@@ -1,4 +1,4 @@
-"""A broker of one's own: both kinds, what clients notice of them, and that none outlives us."""
+"""The broker for trials beside mosquitto, and that none outlives us."""
 
 import contextlib
 import os
@@ -17,7 +17,7 @@ from affinedp.mqtt.claim import Claim
 from affinedp.mqtt.connection import Connection, Will, is_older
 from affinedp.mqtt.local_broker import local_broker
 from affinedp.mqtt.process import Place
-from brokers import KINDS, PATIENCE, processes_about, program, until
+from brokers import KINDS, PATIENCE, Embedded, Mosquitto, private_broker, processes_about, until
 
 pytest.importorskip("paho.mqtt.client")
 pytest.importorskip("amqtt")
@@ -25,10 +25,8 @@ pytest.importorskip("amqtt")
 
 @pytest.fixture(scope="module", params=KINDS)
 def own(request, tmp_path_factory):
-    if request.param == "mosquitto":
-        program("mosquitto")
-    with local_broker(tmp_path_factory.mktemp("broker"), request.param) as started:
-        yield request.param, started
+    with private_broker(tmp_path_factory.mktemp("broker"), request.param) as started:
+        yield request.param, Broker.parse(started.address)
 
 
 def listens(broker):
@@ -39,7 +37,7 @@ def listens(broker):
     return True
 
 
-def test_the_embedded_one_is_the_default(tmp_path):
+def test_a_broker_of_ones_own(tmp_path):
     with local_broker(tmp_path) as started, Connection(started, ["t"]) as connection:
         assert started.host == "127.0.0.1"
         assert is_older(connection._client), "amqtt speaks MQTT 3.1.1"
@@ -129,16 +127,13 @@ def test_who_does_not_speak_mqtt_is_left(own):
         pass  # others are served as before
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_it_ends_with_its_parent(tmp_path, kind):
+def test_it_ends_with_its_parent(tmp_path):
     """Also when that is killed and cannot tidy up."""
-    if kind == "mosquitto":
-        program("mosquitto")
     code = textwrap.dedent(
         f"""
         import pathlib, time
         from affinedp.mqtt.local_broker import local_broker
-        with local_broker(pathlib.Path({str(tmp_path)!r}), {kind!r}) as broker:
+        with local_broker(pathlib.Path({str(tmp_path)!r})) as broker:
             print(broker.port, flush=True)
             time.sleep(600)
         """
@@ -154,49 +149,40 @@ def test_it_ends_with_its_parent(tmp_path, kind):
 
 
 def test_without_any(monkeypatch, tmp_path):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr("affinedp.mqtt.local_broker.MORE_PLACES", ())
     monkeypatch.setattr("affinedp.mqtt.local_broker.has_embedded", lambda: False)
-    for kind in (None, *KINDS):
-        with (
-            pytest.raises(
-                AffineDPError, match=r"pip install .*\[broker\].*mosquitto.*--broker host:port"
-            ),
-            local_broker(tmp_path, kind),
-        ):
-            pass
-
-
-def test_a_broker_that_does_not_start(monkeypatch, tmp_path):
-    false = tmp_path / "mosquitto"
-    false.write_text("#!/bin/sh\necho no such luck\nexit 3\n")
-    false.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}/bin")
-    with (
-        pytest.raises(AffineDPError, match="does not start: no such luck"),
-        local_broker(tmp_path, "mosquitto"),
-    ):
+    said = r"pip install .*\[broker\].*mosquitto.*--broker host:port"
+    with pytest.raises(AffineDPError, match=said), local_broker(tmp_path):
         pass
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_port_that_is_taken(tmp_path, kind):
+def test_a_broker_that_does_not_start(monkeypatch, tmp_path):
+    false = tmp_path / "python"
+    false.write_text("#!/bin/sh\necho no such luck\nexit 3\n")
+    false.chmod(0o755)
+    monkeypatch.setattr("affinedp.mqtt.local_broker.sys.executable", str(false))
+    said = "does not start: no such luck"
+    with pytest.raises(AffineDPError, match=said), local_broker(tmp_path):
+        pass
+
+
+def test_a_port_that_is_taken(tmp_path):
     with (
         socket.create_server(("127.0.0.1", 0)) as taken,
         pytest.raises(AffineDPError, match="no broker can be at port .*in use"),
-        local_broker(tmp_path, kind, port=taken.getsockname()[1]),
+        local_broker(tmp_path, port=taken.getsockname()[1]),
     ):
         pass
 
 
 def test_a_broker_that_comes_to_speak_less(tmp_path):
     """mosquitto goes, and the embedded one comes in its place: the connection comes back."""
-    program("mosquitto")
-    with local_broker(tmp_path, "mosquitto") as first:
-        connection = Connection(first, ["t"])
+    first, second = Mosquitto(tmp_path), Embedded(tmp_path)
+    with first:
+        connection = Connection(Broker.parse(first.address), ["t"])
         connection.__enter__()
     until(lambda: not connection.connected)
-    with local_broker(tmp_path, "embedded", port=first.port):
+    second.port = first.port
+    with second:
         until(lambda: connection.connected)
         assert is_older(connection._client)
         assert connection.publish("t", b"back")
@@ -204,52 +190,30 @@ def test_a_broker_that_comes_to_speak_less(tmp_path):
         connection.close()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_that_was_killed_comes_back(tmp_path, kind):
+def test_one_that_was_killed_comes_back(tmp_path):
     """Otherwise whoever waits for messages would wait for ever."""
-    if kind == "mosquitto":
-        program("mosquitto")
-    others = serving(kind, tmp_path)
-    with local_broker(tmp_path, kind) as started, Connection(started, ["t"]) as connection:
+    others = serving()
+    with local_broker(tmp_path) as started, Connection(started, ["t"]) as connection:
         for _ in range(2):
-            (broker,) = serving(kind, tmp_path) - others
+            (broker,) = serving() - others
             os.kill(broker, signal.SIGKILL)
             until(lambda: not connection.connected)
             until(lambda: connection.connected)
             assert connection.publish("t", b"heard")
             assert connection.receive(PATIENCE).payload == b"heard"
     assert not listens(started)
-    assert serving(kind, tmp_path) == others
+    assert serving() == others
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells of it")
-def test_a_keeper_that_was_killed_leaves_nothing(tmp_path):
-    """The port would stay taken, and no broker could be started again."""
-    program("mosquitto")
-    with local_broker(tmp_path, "mosquitto") as started, Connection(started, ["t"]) as connection:
-        (broker,) = serving("mosquitto", tmp_path)
-        listed = subprocess.run(
-            ["ps", "-o", "ppid=", "-p", str(broker)], capture_output=True, text=True, check=True
-        )
-        os.kill(int(listed.stdout), signal.SIGKILL)
-        until(lambda: broker not in serving("mosquitto", tmp_path))
-        until(lambda: connection.connected)
-        assert connection.publish("t", b"heard")
-        assert connection.receive(PATIENCE).payload == b"heard"
-    assert not listens(started)
-
-
-def serving(kind, folder):
-    """Numbers of brokers: mosquitto with settings in a folder, or embedded ones of ours."""
+def serving():
+    """Numbers of our brokers."""
     listed = subprocess.run(
         ["ps", "-ewwo", "pid=,ppid=,args="], capture_output=True, text=True, check=True
     )
-    found = set()
-    for pid, parent, words in (line.split(None, 2) for line in listed.stdout.splitlines()):
-        if kind == "mosquitto":
-            ours = str(folder) in words and "lifeline" not in words
-        else:
-            ours = "affinedp.mqtt.embedded" in words and int(parent) == os.getpid()
-        if ours and "defunct" not in words:
-            found.add(int(pid))
-    return found
+    return {
+        int(pid)
+        for pid, parent, words in (line.split(None, 2) for line in listed.stdout.splitlines())
+        if "affinedp.mqtt.embedded" in words
+        and int(parent) == os.getpid()
+        and "defunct" not in words
+    }

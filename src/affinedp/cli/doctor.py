@@ -6,6 +6,8 @@ For the command ``affinedp doctor``.  Nothing is installed, sent or changed.
 from __future__ import annotations
 
 import platform
+import re
+import shutil
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
@@ -21,20 +23,7 @@ from affinedp.errors import AffineDPError, install_command
 
 Status = Literal["fine", "missing", "problem"]
 
-CORE = ("numpy", "scipy", "numba", "typer", "rich", "joblib", "lazy-loader", "threadpoolctl")
-EXTRAS = {
-    "control": ("control",),
-    "network": ("networkx", "paho-mqtt"),
-    "tables": ("narwhals", "pandas", "pyarrow", "openpyxl"),
-    "flows": ("networkx", "pandapower"),
-    "plot": ("matplotlib",),
-    "accounting": ("dp-accounting",),
-    "opendp": ("opendp",),
-    "postgres": ("psycopg", "psycopg-binary"),
-    "broker": ("amqtt",),
-    "studio": ("fastapi", "openpyxl", "pandas", "pyarrow", "pydantic", "uvicorn"),
-    "cluster": ("dask", "distributed", "pyspark", "ray"),
-}
+NOT_FOR_USERS = ("all", "test", "bench", "dev", "docs")
 BACKENDS = {"dask": "distributed", "ray": "ray"}  # of joblib, beside the loky it brings
 SECONDS_FOR_A_BROKER = 3.0
 
@@ -95,6 +84,18 @@ def _version(package: str) -> str | None:
         return None
 
 
+def _packages() -> dict[str, list[str]]:
+    """What affinedp needs, by extra; without any under an empty name."""
+    from importlib import metadata
+
+    found: dict[str, list[str]] = {}
+    for line in metadata.requires("affinedp") or ():
+        extra = re.search(r"extra == ['\"](\w+)", line)
+        (name,) = re.findall(r"^[\w.-]+", line)
+        found.setdefault(extra[1] if extra else "", []).append(name)
+    return {extra: names for extra, names in found.items() if extra not in NOT_FOR_USERS}
+
+
 def _found(area: str, what: str, detail: str | None, advice: str) -> Finding:
     """What is there, or what to do to have it; it is optional."""
     return Finding(area, what, "fine" if detail else "missing", detail or advice)
@@ -103,7 +104,7 @@ def _found(area: str, what: str, detail: str | None, advice: str) -> Finding:
 def _core() -> Iterable[Finding]:
     python = f"{platform.python_version()} ({platform.python_implementation()})"
     yield Finding("core", "affinedp", "fine", f"{__version__} on Python {python}")
-    for package in CORE:
+    for package in _packages()[""]:
         version = _version(package)
         advice = "needed; install affinedp again"
         yield Finding("core", package, "fine" if version else "problem", version or advice)
@@ -138,7 +139,9 @@ def _trial_release() -> Finding:
 
 
 def _extras() -> Iterable[Finding]:
-    for extra, packages in EXTRAS.items():
+    for extra, packages in _packages().items():
+        if not extra:
+            continue
         versions = {package: _version(package) for package in packages}
         missing = [package for package, version in versions.items() if version is None]
         there = ", ".join(f"{package} {version}" for package, version in versions.items())
@@ -159,14 +162,14 @@ def _parallel() -> Iterable[Finding]:
 
 
 def _brokers(addresses: Sequence[str]) -> Iterable[Finding]:
-    from affinedp.mqtt.local_broker import find_mosquitto, has_embedded
+    from affinedp.mqtt.local_broker import has_embedded
 
     embedded = has_embedded() and _version("paho-mqtt") is not None
     advice = f"for trials on this machine: {install_command('broker,network')}"
     there = f"amqtt {_version('amqtt')}, for trials on this machine" if embedded else None
     yield _found("brokers", "embedded", there, advice)
     advice = "only to run a broker for use (Debian: apt install mosquitto)"
-    yield _found("brokers", "mosquitto", find_mosquitto(), advice)
+    yield _found("brokers", "mosquitto", shutil.which("mosquitto"), advice)
     for address in addresses:
         yield _reach(address)
 

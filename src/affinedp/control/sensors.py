@@ -166,9 +166,9 @@ class Reach:
             )
         middle, spread = _box(self.start, "start", dynamics.states)
         given, width = _box(self.inputs, "inputs", matrix.shape[1])
-        constant = dynamics.A.ndim == 2 and dynamics.C.ndim == 2
-        found = _constant if constant else _varying
-        low, high = found(dynamics, matrix, (middle, spread), (given, width))
+        if dynamics.time_varying:
+            raise AffineDPError("limits are worked out for matrices that do not change over time")
+        low, high = _hulls(dynamics, matrix, (middle, spread), (given, width))
         if self.D is not None:
             direct = real_array(self.D, "D", 2)
             if direct.shape != (dynamics.outputs, matrix.shape[1]):
@@ -213,7 +213,7 @@ def _box(limits: tuple[ArrayLike, ArrayLike], name: str, size: int) -> _Box:
     return (low + high) / 2, (high - low) / 2
 
 
-def _constant(
+def _hulls(
     dynamics: Dynamics, B: FloatArray, start: _Box, inputs: _Box
 ) -> tuple[FloatArray, FloatArray]:
     """Exact interval hulls: |C A^t| around the start, Σ |C A^k B| around the inputs."""
@@ -230,24 +230,6 @@ def _constant(
         rows = rows @ dynamics.A
         if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(middle))):
             raise AffineDPError("the plant grows beyond double precision: no limits keep it in")
-    return low, high
-
-
-def _varying(
-    dynamics: Dynamics, B: FloatArray, start: _Box, inputs: _Box
-) -> tuple[FloatArray, FloatArray]:
-    """Boxes that contain the state step by step: wider than need be, never narrower."""
-    middle, spread = start[0].copy(), start[1].copy()
-    low = np.full(dynamics.outputs, np.inf)
-    high = -low
-    for t in range(dynamics.horizon):
-        C = dynamics.output_matrix(t)
-        centre, radius = C @ middle, np.abs(C) @ spread
-        low, high = np.minimum(low, centre - radius), np.maximum(high, centre + radius)
-        if t + 1 < dynamics.horizon:
-            A = dynamics.state_matrix(t)
-            middle = A @ middle + B @ inputs[0]
-            spread = np.abs(A) @ spread + np.abs(B) @ inputs[1]
     return low, high
 
 

@@ -1,11 +1,10 @@
-"""A broker of one's own on this machine, for trials: the embedded one, or mosquitto."""
+"""A broker of one's own on this machine, for trials: the embedded one."""
 
 from __future__ import annotations
 
 import importlib.util
 import logging
 import os
-import shutil
 import socket
 import subprocess
 import sys
@@ -14,15 +13,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal
 
 from affinedp.errors import AffineDPError, install_command
 from affinedp.mqtt.broker import Broker
 
 logger = logging.getLogger(__name__)
 
-# Debian puts programs for administrators where not every user looks.
-MORE_PLACES = ("/usr/sbin", "/usr/local/sbin", "/opt/homebrew/sbin", "/opt/homebrew/bin")
 PATIENCE = 30.0  # seconds to start
 GOODBYE = 10.0  # seconds to end
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0  # seconds before it is started again
@@ -33,36 +29,23 @@ def has_embedded() -> bool:
     return importlib.util.find_spec("amqtt") is not None
 
 
-def find_mosquitto() -> str | None:
-    """Return where mosquitto is, if it is installed."""
-    places = os.pathsep.join([os.environ.get("PATH", os.defpath), *MORE_PLACES])
-    return shutil.which("mosquitto", path=places)
-
-
 @contextmanager
-def local_broker(
-    folder: Path, kind: Literal["embedded", "mosquitto"] | None = None, port: int | None = None
-) -> Iterator[Broker]:
+def local_broker(folder: Path, port: int | None = None) -> Iterator[Broker]:
     """Start a broker that only this machine can reach; it ends with the block.
 
-    By default it is the embedded one, or mosquitto where amqtt is not installed, at a free port.
-    If it ends before, it is started again.  Anyone on the machine can read and write there: all
-    that crosses it is public anyway.  The folder is for its settings and what it says.
+    It is at a free port unless one is given.  If it ends before, it is started again.  Anyone on
+    the machine can read and write there: all that crosses it is public anyway.  The folder is for
+    what it says.
     """
-    mosquitto = None if kind == "embedded" else find_mosquitto()
     port = _free_port(port)
-    if kind != "mosquitto" and has_embedded():
-        command = [sys.executable, "-m", "affinedp.mqtt.embedded", str(port)]
-    elif mosquitto is not None:
-        keeper = [sys.executable, "-m", "affinedp.mqtt.lifeline"]
-        command = [*keeper, mosquitto, "-c", str(_settings(folder, port))]
-    else:
+    if not has_embedded():
         raise AffineDPError(
             "no broker was named, and there is none here. One for trials comes with "
             f"{install_command('broker')}; mosquitto is the one for use (Debian and Ubuntu: "
             "apt install mosquitto; macOS: brew install mosquitto; Windows: "
             "mosquitto.org/download). Or name a broker that runs: --broker host:port"
         )
+    command = [sys.executable, "-m", "affinedp.mqtt.embedded", str(port)]
     log = folder / "broker.log"
     log.write_bytes(b"")
     running = _Running(command, log)
@@ -164,14 +147,3 @@ def _free_port(port: int | None) -> int:
         except OSError as error:
             raise AffineDPError(f"no broker can be at port {port}: {error.strerror}") from None
         return int(probe.getsockname()[1])
-
-
-def _settings(folder: Path, port: int) -> Path:
-    """The settings of mosquitto."""
-    lines = [f"listener {port} 127.0.0.1", "allow_anonymous true", "set_tcp_nodelay true"]
-    lines += ["persistence false", "max_queued_messages 0"]
-    if hasattr(os, "getuid") and os.getuid() == 0:
-        lines.append("user root")  # otherwise it may not read the folder
-    settings = folder / "broker.conf"
-    settings.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    return settings
