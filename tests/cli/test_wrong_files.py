@@ -203,13 +203,11 @@ def test_labels_with_commas_are_labels(run, folder):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("design problem.toml -o m.json --law laplace --delta 2", "less than 1, not 2 (--delta)"),
-        ("design problem.toml -o m.json --delta 2", "less than 1, not 2 (--delta)"),
-        ("design problem.toml -o m.json --epsilon -1", "not -1 (--epsilon)"),
-        ("design problem.toml -o m.json --epsilon inf", "(--epsilon)"),
-        ("design problem.toml -o m.json --law laplace --delta 0.1", "leave out --delta"),
-        ("verify problem.toml --delta 2", "(--delta)"),
-        ("control design loop.toml -o n.json --delta 2", "(--delta)"),
+        ("design problem.toml -o m.json --delta 2", "δ in [0, 1), not 1.0, 2.0"),
+        ("design problem.toml -o m.json --epsilon -1", "ε must be at least 0"),
+        ("design problem.toml -o m.json --epsilon inf", "--epsilon is inf"),
+        ("verify problem.toml --delta 2", "--delta must lie"),
+        ("control design loop.toml -o n.json --delta 2", "δ in [0, 1)"),
         ("design problem.toml", "-o FILE"),
         ("design problem.toml --preview -o m.json", "leave out -o"),
         ("design problem.toml -o m.json --method best", "algorithm1"),

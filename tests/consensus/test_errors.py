@@ -116,20 +116,6 @@ def test_against_many_runs(law, readout):
     assert (np.abs(states.mean(axis=0) - wanted) / spread).max() < 5
 
 
-def test_laplace_noise_has_variance_two():
-    consensus = PrivateConsensus(nx.complete_graph(3), law="laplace", epsilon=1.0)
-    drawn = consensus.run([0, 0, 0], 0, 40_000, seed=0).noise
-    assert_allclose(drawn.var(), 2.0, rtol=0.05)
-    assert consensus.limit("state") == pytest.approx(2 / 3 * 2 * 3)
-
-
-def test_limits_by_hand():
-    consensus = PrivateConsensus(nx.complete_graph(10), law="gaussian", sigma=2.5244)
-    assert consensus.limit("state") == pytest.approx(0.9 * 10 * 2.5244**2)
-    assert consensus.limit("message") == pytest.approx(2.5244**2)
-    assert consensus.limit("corrected") == pytest.approx(0.09 * 10 * 2.5244**2)
-
-
 @pytest.mark.parametrize("readout", READOUTS)
 def test_estimates_cover_the_exact_curve(readout):
     graph = nx.random_regular_graph(4, 60, seed=2)

@@ -10,7 +10,6 @@ from flow_oracles import (
     circuits_by_brute_force,
     cycles_with_outside,
     directions_by_potentials,
-    null_space,
     random_network,
     same_space,
     scaled,
@@ -153,13 +152,6 @@ def test_one_element_behind_a_bus_moves_it_by_as_much_as_itself():
     on_flows = np.eye(twice.n)[:edges]
     split = adp.CircuitAdjacency(twice).sensitivity(on_flows, 2).value
     assert split == flow.circuits().sensitivity(on_flows[:, :-1], 2).value
-
-
-def test_null_space_agrees_on_a_grid():
-    graph = nx.convert_node_labels_to_integers(nx.grid_2d_graph(3, 3))
-    flow = flows.from_graph(graph, laws="balance")
-    A = -nx.incidence_matrix(graph, oriented=True).toarray()
-    assert same_space(flow.manifold.kernel, null_space(np.hstack([A, -np.eye(9)])))
 
 
 def test_refusals_name_what_is_wrong():

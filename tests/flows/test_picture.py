@@ -56,11 +56,6 @@ def test_large_networks_have_no_labels():
     assert node_positions(flow.network).shape == (81, 2)
 
 
-def test_islands_have_places_too():
-    flow = flows.from_graph(nx.disjoint_union(nx.cycle_graph(3), nx.cycle_graph(4)), laws="balance")
-    assert np.isfinite(node_positions(flow.network)).all()
-
-
 def test_a_mechanism_of_something_else_is_refused():
     other = adp.design_gaussian(adp.AffineManifold([[1, -1]]), epsilon=1.0, delta=1e-6)
     with pytest.raises(AffineDPError, match="no noise on the flows"):

@@ -85,12 +85,6 @@ def test_solved_flows_obey_the_laws(name):
     assert flow.manifold.n == len(flow.flows) + len(flow.injections)
 
 
-def test_dimension_is_one_less_than_the_injections():
-    for name, injections in (("case9", 6), ("case30", 24), ("case118", 108)):
-        flow = flows.from_pandapower(net_of(name))
-        assert (len(flow.injections), flow.manifold.dim) == (injections, injections - 1)
-
-
 def test_case9_from_the_matrices_of_pandapower():
     """The kernel from susceptances and potentials, not from cycles."""
     net = net_of("case9")

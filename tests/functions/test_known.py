@@ -7,16 +7,21 @@ import pytest
 
 import affinedp as adp
 from affinedp import functions
+from affinedp.errors import AffineDPWarning
 
 M = adp.AffineManifold.from_equations(["a + b + c + d = 100", "2 a - e = 3"])
 TOTAL = adp.AffineManifold(np.ones((1, 6)), b=[-60.0])
 SOME = TOTAL.names[:3]
 FUNCTIONS = {
     "peak": (functions.peak(), np.max),
-    "median": (functions.peak(rank=3), lambda x: np.sort(x)[2]),
+    "median": (functions.order_statistic(3), lambda x: np.sort(x)[2]),
     "range": (functions.range(), np.ptp),
     "exceedance": (functions.exceedance(20), lambda x: np.maximum(x - 20, 0).sum()),
     "clipped": (functions.clipped_sum(5, 30), lambda x: np.clip(x, 5, 30).sum()),
+    "mean difference": (
+        functions.mean_absolute_difference(),
+        lambda x: np.abs(x[:, None] - x).sum() / (len(x) * (len(x) - 1)),
+    ),
     "gini": (functions.gini(60.0), lambda x: np.abs(x[:, None] - x).sum() / (2 * len(x) * 60)),
 }
 
@@ -61,7 +66,9 @@ def test_releases_pay_for_their_grid():
 def test_values_of_any_size_are_cut_and_not_refused():
     free = adp.AffineManifold(np.zeros((0, 2)))
     m = adp.design(free, query=functions.peak(), epsilon=1.0, law="laplace")
-    assert 1e9 < float(m.release([1e200, 0.0])[0]) < 1e13
+    with pytest.warns(AffineDPWarning, match="where values are cut"):
+        assert 1e11 < float(m.release([1e200, 0.0])[0]) < 1e13
+    assert m.release([1e10, 0.0])[0] == pytest.approx(1e10, abs=100)
 
 
 def test_names_ledgers_and_files(tmp_path):
@@ -93,5 +100,14 @@ def test_a_function_on_trust_says_so():
     bad = adp.design(TOTAL, query=functions.lipschitz(lambda v: np.nan, 1.0), epsilon=1.0)
     with pytest.raises(adp.AffineDPError, match="not finite"):
         bad.release([10.0] * 6)
+    for f in (lambda v: v, lambda v: 1 / 0):
+        fails = adp.design(TOTAL, query=functions.lipschitz(f, 1.0), epsilon=1.0)
+        with pytest.raises(adp.AffineDPError, match="fails at this data"):
+            fails.release([10.0] * 6)
     with pytest.raises(adp.AffineDPError):
         m.save("nowhere.json")
+
+
+def test_a_cut_from_above_to_below_is_refused():
+    with pytest.raises(adp.AffineDPError, match="at most upper"):
+        functions.clipped_sum(5, 1)

@@ -9,7 +9,8 @@ import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra studio")
 
-from affinedp.studio import guard, jobs, uploads
+import affinedp as adp
+from affinedp.studio import jobs, uploads
 from affinedp.studio.question import Question
 from studios import HOST, TOKEN
 
@@ -132,33 +133,6 @@ def test_too_many_numbers_are_refused(client):
     assert "9,001 numbers" in answer["message"]
 
 
-def test_bytes_without_a_length_are_counted():
-    """A body that does not say how long it is stops when it is too long."""
-    import asyncio
-
-    sent, taken = [], []
-
-    async def app(scope, receive, send):
-        while True:
-            message = await receive()
-            taken.append(len(message["body"]))
-            if not message["more_body"]:
-                break
-
-    async def receive():
-        return {"type": "http.request", "body": b"x" * 100_000, "more_body": True}
-
-    async def send(message):
-        sent.append(message)
-
-    made = guard.Guard(app, TOKEN, (HOST,), 50_000_000)
-    headers = [(b"host", HOST.encode()), (b"x-studio-token", TOKEN.encode())]
-    scope = {"type": "http", "path": "/api/check", "headers": headers}
-    asyncio.run(made(scope, receive, send))
-    assert sent[0]["status"] == 413
-    assert sum(taken) <= guard.MOST_QUESTION
-
-
 def test_a_file_is_outlined_and_its_numbers_are_not_told(client):
     content = b"women,men,all\n123456,234567,358023\n"
     file = client.post("/api/files?name=t.csv", content=content).json()["file"]
@@ -266,20 +240,22 @@ def test_infinities_become_nothing():
     assert jobs._finite({"a": [float("inf"), 1.5, float("nan")]}) == {"a": [None, 1.5, None]}
 
 
-def test_a_release_needs_a_ledger_and_a_preview(client, tmp_path):
-    import affinedp as adp
-
+@pytest.fixture
+def wanted(client, tmp_path):
+    """A release that could be previewed: a design, a file, and a budget for one."""
     question = {"equations": "women + men = all", "law": "laplace", "hidden": "replace"}
     design = asked(client, "/api/design", question)
     assert design.status_code == 200, design.text
     content = b"women,men,all\n30,70,100\n"
     file = client.post("/api/files?name=t.csv", content=content).json()["file"]
-    wanted = {"question": question, "file": file, "ledger": str(tmp_path / "no.db")}
-    assert asked(client, "/api/release/preview", wanted).status_code == 422
-    path = tmp_path / "budget.db"
-    with adp.Ledger(path, epsilon=1.5, protects="one person"):
-        pass
-    wanted["ledger"] = str(path)
+    adp.Ledger(tmp_path / "budget.db", epsilon=1.5, protects="one person").close()
+    return {"question": question, "file": file, "ledger": str(tmp_path / "budget.db")}
+
+
+def test_a_release_needs_a_ledger_and_a_preview(client, tmp_path, wanted):
+    nowhere = {**wanted, "ledger": str(tmp_path / "no.db")}
+    assert asked(client, "/api/release/preview", nowhere).status_code == 422
+    path = wanted["ledger"]
     told = asked(client, "/api/release/preview", wanted).json()["answer"]
     assert told["fits"]
     assert told["spent"] == 0
@@ -293,6 +269,11 @@ def test_a_release_needs_a_ledger_and_a_preview(client, tmp_path):
     assert women + men == pytest.approx(total)
     again = asked(client, "/api/release/publish", {"ticket": told["ticket"]})
     assert again.status_code == 422
+    share = {"ticket": told["ticket"], "formula": "women / all"}
+    found = asked(client, "/api/release/function", share).json()["answer"]
+    assert (found["rows"], len(found["values"])) == (1, 1)
+    other = asked(client, "/api/release/function", {**share, "ticket": "another"})
+    assert (other.status_code, "no longer held" in other.json()["message"]) == (422, True)
     with adp.Ledger(path, create=False) as ledger:
         assert ledger.spent == pytest.approx(1.0)
     refused = asked(client, "/api/release/preview", wanted).json()["answer"]
@@ -300,17 +281,7 @@ def test_a_release_needs_a_ledger_and_a_preview(client, tmp_path):
     assert "ticket" not in refused
 
 
-def test_two_tabs_cannot_use_one_preview(client, tmp_path):
-    import affinedp as adp
-
-    question = {"equations": "women + men = all", "law": "laplace", "hidden": "replace"}
-    asked(client, "/api/design", question)
-    content = b"women,men,all\n30,70,100\n"
-    file = client.post("/api/files?name=t.csv", content=content).json()["file"]
-    path = tmp_path / "budget.db"
-    with adp.Ledger(path, epsilon=10, protects="one person"):
-        pass
-    wanted = {"question": question, "file": file, "ledger": str(path)}
+def test_two_tabs_cannot_use_one_preview(client, wanted):
     ticket = asked(client, "/api/release/preview", wanted).json()["answer"]["ticket"]
     codes = []
 

@@ -78,7 +78,7 @@ def agent(
     affinedp consensus agent --id 3 --state 3.db --value-file 3.txt --network ring.toml
         --broker localhost:1883 --ledger budget.db
     """
-    from affinedp.budget.ledger import Ledger
+    from affinedp.cli.pending import budget_of
     from affinedp.consensus.agent import Agent
     from affinedp.consensus.keys import Keys
     from affinedp.mqtt.agent_process import Meeting, run_agent
@@ -101,10 +101,7 @@ def agent(
                 pass
             if ledger is None:
                 logger.warning("agent %s: no ledger: nothing keeps count of this draw", name)
-        budget = None
-        if ledger is not None:
-            opened_ledger = Ledger(ledger, create=False, same_secret=same_secret)
-            budget = stack.enter_context(opened_ledger)
+        budget = stack.enter_context(budget_of(ledger, same_secret))
         opened = stack.enter_context(
             Agent(
                 name,

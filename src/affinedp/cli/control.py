@@ -49,7 +49,6 @@ logger = logging.getLogger(__name__)
 
 # Over longer horizons the report leaves out what the loop pays.
 MOST_TRACKED = 20_000
-LAWS = ("auto", "gaussian", "laplace", "knorm")
 
 
 def design(
@@ -57,7 +56,9 @@ def design(
     output: Path = Option(..., "--output", "-o", help="Mechanism file to write."),
     epsilon: float | None = Option(None, help="ε to keep."),
     delta: float | None = Option(None, help="δ to keep."),
-    law: str = Option("auto", help="gaussian, laplace, knorm, or auto: the least cost (default)."),
+    law: Literal["auto", "gaussian", "laplace", "knorm"] = Option(
+        "auto", help="Law of the noise; auto: the least cost."
+    ),
     resolution: str | None = Option(
         None, help="Step of the sensors, as for the gateway: the noise then hides it, too."
     ),
@@ -110,11 +111,9 @@ def design_loop(
     if read.adjacency is None:
         raise AffineDPError(UNSAID)
     fresh = read.adjacency in ("input", "forward")
-    if law not in LAWS:
-        raise AffineDPError(f"law must be one of {', '.join(LAWS)}, not {law!r}")
     if fresh and law not in ("auto", "gaussian"):
         raise AffineDPError(f"noise for adjacency = {read.adjacency!r} is Gaussian, not {law}")
-    epsilon, delta = kept(epsilon, delta, read, gaussian=fresh or law == "gaussian")
+    epsilon, delta = kept(epsilon, delta, read, fresh or law == "gaussian")
     shared: dict[str, Any] = {
         "mu": read.mu,
         "cost": read.loop if read.cost == "tracking" else None,
@@ -266,7 +265,7 @@ def _states(
     words: dict[str, Any],
 ) -> Iterator[Callable[[str | None], Gateway]]:
     """Open the gateway of a run: the first in ``state``, each other beside it under its name."""
-    from affinedp.budget.ledger import Ledger
+    from affinedp.cli.pending import budget_of
     from affinedp.control.gateway import Gateway
 
     with ExitStack() as stack:
@@ -274,11 +273,8 @@ def _states(
         def opener(run: str | None) -> Gateway:
             path = state if run is None else state.with_name(f"{state.name}.{run}")
             named = label if run is None or label is None else f"{label} {run}"
-            with ExitStack() as now:  # a ledger belongs to the thread that opened it
-                budget = None
-                if ledger is not None:
-                    found = Ledger(ledger, create=False, same_secret=same_secret)
-                    budget = now.enter_context(found)
+            # a ledger belongs to the thread that opened it
+            with budget_of(ledger, same_secret) as budget:
                 return stack.enter_context(
                     Gateway(mechanism, state=path, ledger=budget, label=named, **words)
                 )
@@ -447,13 +443,19 @@ def read_resolution(text: str) -> Any:
     >>> read_resolution("0.1,dither:6:0.1")
     [0.1, Dither(bits=6, step=0.1, nonlinearity=0.0)]
     """
-    if text == "exact":
-        return text
-    found = [_one_resolution(word.strip()) for word in text.split(",")]
-    return found if len(found) > 1 else found[0]
+    from affinedp.control.sensors import Dither
+
+    def one(word: str) -> Any:
+        if word.startswith("dither:"):
+            bits, step, *more = word.removeprefix("dither:").split(":")
+            return Dither(int(bits), float(step), *map(float, more))
+        return float(word)
+
+    what = "neither a number, nor dither:BITS:STEP, nor exact"
+    return text if text == "exact" else _one_or_list("--resolution", text, one, what)
 
 
-def read_scales(text: str | None) -> list[float] | float | None:
+def read_scales(text: str | None) -> Any:
     """Return what ``--fresh-noise`` says: a number, or one per output.
 
     Examples
@@ -461,29 +463,18 @@ def read_scales(text: str | None) -> list[float] | float | None:
     >>> read_scales("0.1, 0.05")
     [0.1, 0.05]
     """
-    if text is None:
-        return None
-    try:
-        found = [float(word) for word in text.split(",")]
-    except ValueError:
-        raise AffineDPError(
-            f"--fresh-noise: {text!r} is not a number, nor numbers with commas"
-        ) from None
+    return None if text is None else _one_or_list("--fresh-noise", text, float, "not a number")
+
+
+def _one_or_list(option: str, text: str, read: Callable[[str], Any], what: str) -> Any:
+    """What stands between commas, read; alone where there is only one."""
+    found = []
+    for word in map(str.strip, text.split(",")):
+        try:
+            found.append(read(word))
+        except (ValueError, TypeError):
+            raise AffineDPError(f"{option}: {word!r} is {what}") from None
     return found if len(found) > 1 else found[0]
-
-
-def _one_resolution(word: str) -> Any:
-    from affinedp.control.sensors import Dither
-
-    try:
-        if word.startswith("dither:"):
-            bits, step, *more = word.removeprefix("dither:").split(":")
-            return Dither(int(bits), float(step), *[float(value) for value in more])
-        return float(word)
-    except (ValueError, TypeError):
-        raise AffineDPError(
-            f"--resolution: {word!r} is neither a number, nor dither:BITS:STEP, nor exact"
-        ) from None
 
 
 def read_limits(path: Path | None) -> dict[str, Any]:

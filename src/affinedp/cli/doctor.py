@@ -6,6 +6,7 @@ For the command ``affinedp doctor``.  Nothing is installed, sent or changed.
 from __future__ import annotations
 
 import platform
+import re
 import shutil
 import socket
 from collections.abc import Iterable, Sequence
@@ -22,20 +23,7 @@ from affinedp.errors import AffineDPError, install_command
 
 Status = Literal["fine", "missing", "problem"]
 
-CORE = ("numpy", "scipy", "numba", "typer", "rich", "joblib", "lazy-loader", "threadpoolctl")
-EXTRAS = {
-    "control": ("control",),
-    "network": ("networkx", "paho-mqtt"),
-    "tables": ("narwhals", "pandas", "pyarrow", "openpyxl"),
-    "flows": ("networkx", "pandapower"),
-    "plot": ("matplotlib",),
-    "accounting": ("dp-accounting",),
-    "opendp": ("opendp",),
-    "postgres": ("psycopg", "psycopg-binary"),
-    "broker": ("amqtt",),
-    "studio": ("fastapi", "openpyxl", "pandas", "pyarrow", "pydantic", "uvicorn"),
-    "cluster": ("dask", "distributed", "pyspark", "ray"),
-}
+NOT_FOR_USERS = ("all", "test", "bench", "dev", "docs")
 BACKENDS = {"dask": "distributed", "ray": "ray"}  # of joblib, beside the loky it brings
 SECONDS_FOR_A_BROKER = 3.0
 
@@ -96,6 +84,18 @@ def _version(package: str) -> str | None:
         return None
 
 
+def _packages() -> dict[str, list[str]]:
+    """What affinedp needs, by extra; without any under an empty name."""
+    from importlib import metadata
+
+    found: dict[str, list[str]] = {}
+    for line in metadata.requires("affinedp") or ():
+        extra = re.search(r"extra == ['\"](\w+)", line)
+        (name,) = re.findall(r"^[\w.-]+", line)
+        found.setdefault(extra[1] if extra else "", []).append(name)
+    return {extra: names for extra, names in found.items() if extra not in NOT_FOR_USERS}
+
+
 def _found(area: str, what: str, detail: str | None, advice: str) -> Finding:
     """What is there, or what to do to have it; it is optional."""
     return Finding(area, what, "fine" if detail else "missing", detail or advice)
@@ -104,7 +104,7 @@ def _found(area: str, what: str, detail: str | None, advice: str) -> Finding:
 def _core() -> Iterable[Finding]:
     python = f"{platform.python_version()} ({platform.python_implementation()})"
     yield Finding("core", "affinedp", "fine", f"{__version__} on Python {python}")
-    for package in CORE:
+    for package in _packages()[""]:
         version = _version(package)
         advice = "needed; install affinedp again"
         yield Finding("core", package, "fine" if version else "problem", version or advice)
@@ -139,7 +139,9 @@ def _trial_release() -> Finding:
 
 
 def _extras() -> Iterable[Finding]:
-    for extra, packages in EXTRAS.items():
+    for extra, packages in _packages().items():
+        if not extra:
+            continue
         versions = {package: _version(package) for package in packages}
         missing = [package for package, version in versions.items() if version is None]
         there = ", ".join(f"{package} {version}" for package, version in versions.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 from affinedp.budget.events import LedgerError
@@ -74,6 +74,13 @@ def settled_in_the_end(path: str | None, same_secret: bool = False) -> Iterator[
                 f"{ledger.name} stays charged, not confirmed"
             ) from None
         ledger.settle_all()
+
+
+def budget_of(path: str | None, same_secret: bool) -> AbstractContextManager[Ledger | None]:
+    """Return a ledger that exists, to be opened; nothing where none is named."""
+    if path is None:
+        return nullcontext()
+    return Ledger(path, create=False, same_secret=same_secret)
 
 
 def budget_left(ledger: PendingLedger | None) -> dict[str, float | None]:

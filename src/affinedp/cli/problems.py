@@ -197,20 +197,11 @@ def design_problem(
     plan: Mapping[str, Any] = PLAN,
 ) -> Mechanism:
     """Design the noise that a problem asks for, or what options ask for instead."""
-    from affinedp.designs.choose import LAW_NAMES, LAWS
     from affinedp.designs.choose import design as design_least
     from affinedp.designs.gaussian import design_gaussian
     from affinedp.designs.laplace import design_laplace
 
-    law = law or "auto"
-    epsilon, delta = kept(epsilon, delta, problem, gaussian=law == "gaussian")
-    if law not in ("auto", *LAWS):
-        raise AffineDPError(f"law must be one of auto, {', '.join(LAWS)}, not {law!r}")
-    if law not in ("auto", "gaussian") and delta:
-        raise AffineDPError(
-            f"{LAW_NAMES[law]} noise is designed for δ = 0: leave out --delta (delta in "
-            "[privacy]), or give --law auto, which takes the law with the least error"
-        )
+    epsilon, delta = kept(epsilon, delta, problem, law == "gaussian")
     manifold = problem.manifold
     shared: dict[str, Any] = {
         "epsilon": epsilon,
@@ -220,7 +211,7 @@ def design_problem(
     }
     designed: Mechanism
     if not algorithm:
-        chosen: Any = law
+        chosen: Any = law or "auto"
         designed = design_least(manifold, delta=delta, law=chosen, **plan, **shared)
     elif plan != PLAN:
         raise AffineDPError("planned releases, objectives and integers go with --method optimal")
@@ -232,25 +223,16 @@ def design_problem(
 
 
 def kept(
-    epsilon: float | None, delta: float | None, told: Any, *, gaussian: bool
+    epsilon: float | None, delta: float | None, told: Any, gaussian: bool = False
 ) -> tuple[float, float]:
     """Return the ε and δ to keep: those of the options, or those that a file says."""
     epsilon = told.epsilon if epsilon is None else epsilon
     delta = (told.delta if delta is None else delta) or 0.0
     if epsilon is None:
         raise AffineDPError("say which ε to keep: epsilon in [privacy], or --epsilon")
-    check_promise(epsilon, delta)
     if gaussian and not delta:
         raise AffineDPError("Gaussian noise needs δ > 0: delta in [privacy], or --delta")
     return epsilon, delta
-
-
-def check_promise(epsilon: float, delta: float) -> None:
-    """Refuse an ε or δ that no promise has."""
-    if not (math.isfinite(epsilon) and epsilon >= 0.0):
-        raise AffineDPError(f"ε must be a number from 0 on, not {epsilon:g} (--epsilon)")
-    if not 0.0 <= delta < 1.0:
-        raise AffineDPError(f"δ must be at least 0 and less than 1, not {delta:g} (--delta)")
 
 
 def say_forgotten(problem: Problem, data: Path | None) -> None:
@@ -278,14 +260,11 @@ def _asked(
     problem: Problem, epsilon: float | None, delta: float | None
 ) -> tuple[float, float] | None:
     """The promise that is asked for, if any: options first, then the problem file."""
-    epsilon = problem.epsilon if epsilon is None else epsilon
-    delta = problem.delta if delta is None else delta
-    if epsilon is None:
-        if delta is not None:
+    if epsilon is None and problem.epsilon is None:
+        if delta is not None or problem.delta is not None:
             raise AffineDPError("δ asks for a promise only together with ε: give epsilon too")
         return None
-    check_promise(epsilon, delta or 0.0)
-    return epsilon, delta or 0.0
+    return kept(epsilon, delta, problem)
 
 
 def _algorithm(

@@ -10,7 +10,7 @@ from typer import Argument, Option
 
 from affinedp.cli.commands import Answer
 from affinedp.cli.file_kinds import about, expect
-from affinedp.cli.output import promise_as_json
+from affinedp.cli.output import promise_as_json, say, say_table
 from affinedp.errors import AffineDPError
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def preview(
     found = design.levels(level)
     rows = [{"level": name, **row} for name, row in found.to_dict("index").items()]
     promise = promise_as_json(design.guarantee)
-    lines = [str(design.guarantee), "", *_accuracy(found, level), ""]
+    lines = []
     for label, text in design.report().totals:
         if label.startswith("against") or label in ("hint", "note"):
             lines.append(f"{label}: {text}")
@@ -64,21 +64,19 @@ def preview(
             f"columns that the description does not name are not counted: {_whole(description)}"
         )
     lines.append("nothing was spent")
-    return Answer({**promise, "confidence": level, "levels": rows}, "\n".join(lines))
 
+    def show() -> str:
+        say(design.guarantee)
+        percent = f"{level * 100:g} %"
+        heads = ["level", "numbers", "noise", f"± ({percent}, one)", f"± ({percent}, all at once)"]
+        table = (
+            [str(row["level"]), f"{int(row['numbers']):,}", *(f"{row[key]:.4g}" for key in SHOWN)]
+            for row in rows
+        )
+        say_table(heads, table, right=heads[1:])
+        return "\n".join(lines)
 
-def _accuracy(found: Any, level: float) -> Iterator[str]:
-    """A table of levels, in lines that stand below each other."""
-    percent = f"{level * 100:g} %"
-    heads = ["level", "numbers", "noise", f"± ({percent}, one)", f"± ({percent}, all at once)"]
-    lines = [
-        [str(name), f"{int(row['numbers']):,}", *(f"{row[key]:.4g}" for key in SHOWN)]
-        for name, row in found.iterrows()
-    ]
-    widths = [max(len(line[i]) for line in [heads, *lines]) for i in range(len(heads))]
-    for line in [heads, *lines]:
-        cells = [line[0].ljust(widths[0]), *(c.rjust(w) for c, w in zip(line[1:], widths[1:]))]
-        yield "  ".join(cells).rstrip()
+    return Answer({**promise, "confidence": level, "levels": rows}, show)
 
 
 def _whole(description: Path) -> str:

@@ -49,8 +49,8 @@ LAWS = tuple(LAW_NAMES)
 PURE = ("knorm", "productnorm", "staircase", "laplace")
 # Searches end at an error of so many times the bound.
 ENOUGH = 1.001
-# What is left of an effort that looks for symmetries of moves that are not listed.
-SYMMETRY_WORK = 1e9
+# Times n³: what it costs to find the worst of moves that are not listed, in multiply-adds.
+SYMMETRY_WORK = 1e4
 SHARED = "whole noise must hide all that the query reveals, and neighbours share some of it"
 # Errors that are the same up to the accuracy of a design.
 SAME = 1e-6
@@ -205,7 +205,7 @@ def _start(problem: Problem, laws: Sequence[str], budget: Budget) -> _Start:
 
 def _symmetric_bound(problem: Problem, budget: Budget) -> LeastProof | None:
     """The bound without a list of moves, where symmetries give one and effort is left for it."""
-    if budget.left < SYMMETRY_WORK:
+    if budget.left < SYMMETRY_WORK * problem.adjacency.manifold.n**3:
         return None
     try:
         found = symmetric_noise(problem.adjacency, problem.query, problem.weights)
@@ -267,7 +267,9 @@ def least_noise(
         try:
             for one in found:
                 designed.append(one)
-                asked = one.mechanism.law in laws
+                # of equal noise on whole data the whole one is taken, which may come later
+                whole = one.mechanism.noise.whole or not problem.integers
+                asked = one.mechanism.law in laws and whole
                 if one.settled or (asked and problem.error(one.mechanism) <= enough):
                     break
         except KeyboardInterrupt:

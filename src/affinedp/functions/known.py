@@ -7,6 +7,7 @@ in rational arithmetic and rounded to a grid that the noise pays for.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
@@ -15,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, AffineDPWarning
 from affinedp.exact.numbers import meaning, real_array
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
@@ -25,7 +26,7 @@ from affinedp.strategies.base import Drawer, Largest, Prepared, Promised, Strate
 from affinedp.strategies.matrices import Matrices
 
 # A value is rounded to this share of the reach, and cut so far out that doubles hold it exactly.
-FINE = Fraction(1, 2**20)
+FINE = Fraction(1, 2**12)
 MOST_STEPS = 2**52
 # What a record of an entry may be off by, relatively.
 ROUNDING = Fraction(1, 2**53)
@@ -131,17 +132,19 @@ class ClippedSum(KnownFunction):
 
 @dataclass(frozen=True, eq=False)
 class Differences(KnownFunction):
-    """Σ_{i<j} |x_i − x_j| by n times a public total; an entry is in n − 1 of them."""
+    """Σ_{i<j} |x_i − x_j|, by pairs or by n times a public total; an entry is in n − 1 of them."""
 
     kind = "sum of differences"
-    total: float
+    total: float | None = None
     entries: tuple[str, ...] = ()
     words = "a sum of absolute differences"
 
     def _divisor(self, count: int) -> Fraction:
         if count < 2:
             raise AffineDPError("differences need at least two entries")
-        return count * meaning(self.total)
+        return (
+            Fraction(count * (count - 1), 2) if self.total is None else count * meaning(self.total)
+        )
 
     def value(self, x: Sequence[Fraction]) -> Fraction:
         """Return it exactly, from the sorted entries."""
@@ -172,7 +175,12 @@ class OnTrust(KnownFunction):
 
     def value(self, x: Sequence[Fraction]) -> Fraction:
         """Return it as the function computes it."""
-        found = float(self.f(np.array([float(v) for v in x])))
+        try:
+            found = float(self.f(np.array([float(v) for v in x])))
+        except Exception:  # what it says may quote the data
+            raise AffineDPError(
+                "the function fails at this data, or returns no number: nothing was released"
+            ) from None
         if not np.isfinite(found):
             raise AffineDPError("the function is not finite at this data: nothing was released")
         return Fraction(found)
@@ -202,15 +210,13 @@ def _number(value: Any, name: str) -> float:
     return float(real_array(value, name, 0))
 
 
-def peak(entries: Entries = (), *, rank: int = -1) -> OrderStatistic:
-    """Return the largest entry, or the one of another rank, such as the median.
+def peak(entries: Entries = ()) -> OrderStatistic:
+    """Return the largest entry.
 
     Parameters
     ----------
     entries : sequence of str
         Among these; among all by default.
-    rank : int
-        From 1, the smallest, on; or from −1, the largest, down.
 
     Examples
     --------
@@ -219,7 +225,23 @@ def peak(entries: Entries = (), *, rank: int = -1) -> OrderStatistic:
     >>> m = adp.design(M, query=adp.functions.peak(), epsilon=1.0, delta=1e-6)
     >>> m.release([100, 200, 300]).shape, round(float(m.expected_squared_error) ** 0.5, 1)
     ((1,), 1.4)
-    >>> peak(rank=2).value([5, 1, 3])
+    """
+    return OrderStatistic(-1, _chosen(entries))
+
+
+def order_statistic(rank: int, entries: Entries = ()) -> OrderStatistic:
+    """Return the entry of a rank, such as the median.
+
+    Parameters
+    ----------
+    rank : int
+        From 1, the smallest, on; or from −1, the largest, down.
+    entries : sequence of str
+        Among these; among all by default.
+
+    Examples
+    --------
+    >>> order_statistic(2).value([5, 1, 3])
     3
     """
     place = _number(rank, "rank")
@@ -282,13 +304,29 @@ def clipped_sum(
     """
     low = None if lower is None else _number(lower, "lower")
     high = None if upper is None else _number(upper, "upper")
+    if low is not None and high is not None and low > high:
+        raise AffineDPError(f"lower must be at most upper, not {lower} and {upper}")
     return ClippedSum(low, high, 0.0, _chosen(entries))
+
+
+def mean_absolute_difference(entries: Entries = ()) -> Differences:
+    """Return the mean of |x_i − x_j| over all pairs of entries.
+
+    Parameters
+    ----------
+    entries : sequence of str
+        Of these; of all by default.
+
+    Examples
+    --------
+    >>> mean_absolute_difference().value([5, 1, 3])
+    Fraction(8, 3)
+    """
+    return Differences(None, _chosen(entries))
 
 
 def gini(total: float, entries: Entries = ()) -> Differences:
     """Return Gini's coefficient of entries whose total is public.
-
-    Where it is not, ``total=(n - 1) / 2`` makes it the mean of |x_i − x_j| over all pairs.
 
     Parameters
     ----------
@@ -472,5 +510,14 @@ class FunctionPlan(Prepared):
         return self.plan.draw(count, drawer)
 
     def reconstruct(self, noisy: Any, shared: FloatArray) -> Any:
-        """Return the number with noise."""
-        return self.plan.reconstruct(noisy, shared)
+        """Return the number with noise; where it is near the cut, say so: it is public."""
+        found = self.plan.reconstruct(noisy, shared)
+        cut = float(self.most * self.step)
+        if (np.abs(found) > cut / 2).any():
+            warnings.warn(
+                f"what was published is near ±{cut:.3g}, where values are cut: they are too large "
+                "for the reach of the function. Take off a public constant first",
+                AffineDPWarning,
+                stacklevel=2,
+            )
+        return found

@@ -542,7 +542,13 @@ def _fieller_by_reach(
         (found,) = np.nonzero(np.isfinite(ends) & (ends > 0))
         first = ends[found]
         for times, farther in pairwise((*SCANNED, np.inf)):
-            inside_again = past(found, times * first) <= 0
+            shifts = times * first
+            rows = rest[found] - (sign[found] * shifts)[:, None] * q[found]
+            # Chebyshev's inequality says of most that they are outside, for every law
+            most = np.sqrt(noise.variances(rows) / (1 - level)) * (1 + 1e-6)
+            most += 8 * EPS * (np.abs(rows) @ np.abs(noise.y))
+            near = np.flatnonzero(shifts * size[found] <= most)
+            inside_again = near[past(found[near], shifts[near]) <= 0] if len(near) else near
             ends[found[inside_again]] = farther * first[inside_again]
     low, high = theta - ends[::2], theta + ends[1::2]
     return [((float(a), float(b)),) for a, b in zip(low, high)]

@@ -253,14 +253,22 @@ def covering(
     decay: FloatArray, frequency: FloatArray, far: float, missing: float, level: float, safe: float
 ) -> float:
     """Return the least t at which a Fourier series says that ``|sum| ≤ t`` has this probability."""
-    step = math.pi / far
-    kept = step * np.abs(decay) > 1e-18  # the others add up to less than 1e-18 each
-    missing += 1e-18 * len(decay)
-    decay, frequency = decay[kept], frequency[kept]
+    step = math.pi / far  # between frequencies, of which the first is one step
+    kept = np.flatnonzero(step * np.abs(decay) > 1e-18)  # the others are less than 1e-18 each
+    last = int(kept[-1]) + 1 if len(kept) else 0
+    # sines of rounded angles: what they are off by is counted, too
+    rounding = 8 * EPS * step * float(np.abs(decay[:last]) @ (1 + safe * frequency[:last]))
+    missing += 1e-18 * len(decay) + rounding
+    # sin((aw + b)φ) is made of the sines and cosines of awφ and bφ: as few as rows and columns
+    width = math.isqrt(last) + 1
+    table = np.zeros((width, width))
+    table.ravel()[1 : last + 1] = decay[:last]
+    places = np.arange(float(width))
 
     def coverage(t: float) -> float:
-        series = float(decay @ np.sin(frequency * t))
-        return t / far + 2 * step / math.pi * series - missing
+        up, across = step * t * width * places, step * t * places
+        series = np.sin(up) @ (table @ np.cos(across)) + np.cos(up) @ (table @ np.sin(across))
+        return t / far + 2 * step / math.pi * float(series) - missing
 
     if coverage(safe) < level:
         return safe

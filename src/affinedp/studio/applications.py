@@ -141,7 +141,7 @@ def consensus(meeting: Meeting) -> dict[str, Any]:
     return {
         "agents": names,
         "links": [[int(a), int(b)] for a, b in zip(sources, targets)],
-        "places": _places(len(names), sources, targets),
+        "places": _places(len(names)),
         "law": network.law,
         "noise": float(network.sigma.max()) * (math.sqrt(2) if network.law == "laplace" else 1.0),
         "kept": network.guarantee.epsilon(delta),
@@ -207,21 +207,10 @@ def links(text: str) -> tuple[list[str], list[int], list[int], Any]:
     return list(place), list(sources), list(targets), weights or "metropolis"
 
 
-def _places(count: int, sources: list[int], targets: list[int]) -> list[list[float]]:
-    """Where to draw the agents: springs where networkx is there, a circle otherwise."""
+def _places(count: int) -> list[list[float]]:
+    """Where to draw the agents: on a circle."""
     angles = 2 * np.pi * np.arange(count) / count
-    circle = np.column_stack([np.sin(angles), -np.cos(angles)])
-    try:
-        import networkx as nx  # type: ignore[import-untyped]
-    except ImportError:
-        return [[float(x), float(y)] for x, y in circle]
-    graph = nx.Graph(list(zip(sources, targets)))
-    graph.add_nodes_from(range(count))
-    if count <= 60 and nx.is_connected(graph):
-        found = nx.kamada_kawai_layout(graph, pos=dict(enumerate(circle)))
-    else:
-        found = nx.spring_layout(graph, seed=1, iterations=60)
-    return [[float(found[i][0]), float(found[i][1])] for i in range(count)]
+    return [[math.sin(angle), -math.cos(angle)] for angle in angles]
 
 
 def _control_script(plant: Plant, reach: Any) -> str:

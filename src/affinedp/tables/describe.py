@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from affinedp.designs.problem import checked_releases
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import exact_number, is_number, real_array, whole_number
+from affinedp.exact.numbers import exact_number, is_number, meaning, real_array, whole_number
 from affinedp.files.documents import Field, FileKind
 from affinedp.files.values import a
 from affinedp.laws.base import LawName
@@ -390,6 +390,8 @@ def amounts_of(size: Any) -> tuple[Fraction, Fraction]:
     low, high = map(exact_number, size)
     if low > high:
         raise AffineDPError(f"the lower bound comes first: {size!r}")
+    if any(meaning(float(end)) != end for end in (low, high)):  # values are clipped to doubles
+        raise AffineDPError(f"bounds must be numbers of at most 15 digits, not {size!r}")
     return low, high
 
 

@@ -22,7 +22,7 @@ from affinedp.laws.curves import GaussianCurve
 from affinedp.neighbours.people import People
 from affinedp.privacy.guarantee import Asked, Guarantee
 from affinedp.tables.describe import TableDescription
-from affinedp.tables.layout import Layout, layout_of
+from affinedp.tables.layout import Layout
 from affinedp.tables.least_noise import table_noise
 from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.noise import DesignedNoise, impossible_words, table_guarantee
@@ -39,9 +39,8 @@ MOST_DENSE = 700
 
 
 @within_range
-def design_table(description: TableDescription, table: Any) -> DesignedNoise:
-    """Design the noise for a table; see :meth:`TableRelease.design`."""
-    layout = layout_of(description, table)
+def design_table(description: TableDescription, layout: Layout, rows: int) -> DesignedNoise:
+    """Design the noise for a table of so many rows; see :meth:`TableRelease.design`."""
     weights = layout.weights(description.weights, description.mu)
     parent = parents_of(layout) if _goes_as_tree(description, layout) else None
     if parent is not None:
@@ -52,7 +51,7 @@ def design_table(description: TableDescription, table: Any) -> DesignedNoise:
             if len(layout.private) > MOST_DENSE:
                 raise _too_deep(error, len(layout.private)) from None
     who = neighbours_of(description, layout, manifold_of(layout))
-    releases = len(table) if description.row_mode == "composed" else 1
+    releases = rows if description.row_mode == "composed" else 1
     planned = releases * description.releases
     mechanism, compared = table_noise(description, layout, who.adjacency, weights, planned)
     step = description.round_to
@@ -69,10 +68,9 @@ def design_table(description: TableDescription, table: Any) -> DesignedNoise:
 
 @within_range
 def design_for_targets(
-    description: TableDescription, table: Any, targets: Mapping[Any, float]
+    description: TableDescription, layout: Layout, targets: Mapping[Any, float]
 ) -> DesignedNoise:
     """Design with the least budget; see :meth:`TableRelease.design_for`."""
-    layout = layout_of(description, table)
     parent = parents_of(layout)
     if parent is None or layout.row_names is None or amount(description) is None:
         raise TableError("accuracy targets are for tables that are one tree of totals of counts")

@@ -87,11 +87,13 @@ class TableRows:
         """The public part of releases."""
         return self.mechanism.prepared(self.limit)
 
-    def ready(self, table: Any) -> Ready:
-        """Refuse whatever can be refused, before the charge."""
+    def ready(self, table: Any, points: FloatArray | None = None) -> Ready:
+        """Refuse whatever can be refused, before the charge; what was read is not read again."""
         design, mechanism = self.design, self.mechanism
-        layout = _same_layout(design, table)
-        points = read_points(design.description, layout, table, self.bound)
+        layout = design.layout
+        if points is None:
+            layout = _same_layout(design, table)
+            points = read_points(design.description, layout, table, self.bound)
         public, secret = points[:, ~layout.is_private], points[:, layout.private]
         drawer_of(self.plan, self.sampler)
         origin = None if design.multiples is None else design.multiples.origin(layout, public)

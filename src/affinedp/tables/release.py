@@ -26,7 +26,7 @@ from affinedp.show.page import FOLDED_OUTPUTS, Report
 from affinedp.tables.describe import TableDescription
 from affinedp.tables.design import design_for_targets, design_table
 from affinedp.tables.frames import Given, given_table, with_recognised_margins, with_text_names
-from affinedp.tables.layout import layout_of
+from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.neighbours import row_manifold
 from affinedp.tables.noise import DesignedNoise, all_at_once, level_summary
 from affinedp.tables.publish import Published, TableRows, paying_for_table
@@ -324,9 +324,14 @@ class TableDesign(DesignedNoise):
         ReadyTable
             Draws it.
         """
-        given = given_table(table, self.description.label_columns)
+        return self._ready(given_table(table, self.description.label_columns), None, bound, sampler)
+
+    def _ready(
+        self, given: Given, points: FloatArray | None, bound: float | None, sampler: Sampler
+    ) -> ReadyTable:
+        """The same for a table in the shape that is worked on, whose numbers may have been read."""
         rows = TableRows(self, bound, sampler)
-        ready = rows.ready(given.frame)
+        ready = rows.ready(given.frame, points)
         known = replace(self, bound=rows.limit)
         return ReadyTable(known, len(given.frame), lambda: rows.drawn(ready), given.back)
 
@@ -388,9 +393,7 @@ class TableDesign(DesignedNoise):
                 paid=lambda count: paying_for_table(ledger, self, count, label),
             )  # fmt: skip
             return ReleasedTable(replace(self, bound=work.limit), found)
-        ready = self.ready(table, bound=bound, sampler=sampler)
-        with paying_for_table(ledger, self, ready.count, label):
-            return ready.draw()
+        return self.ready(table, bound=bound, sampler=sampler).paid(ledger, label)
 
 
 @dataclass(frozen=True, eq=False)
@@ -401,6 +404,11 @@ class ReadyTable:
     count: int
     drawn: Callable[[], Published] = field(repr=False)
     back: Callable[[Any], Any] = field(repr=False)
+
+    def paid(self, ledger: Ledger | None, label: str | None) -> ReleasedTable:
+        """Charge a ledger, then draw."""
+        with paying_for_table(ledger, self.design, self.count, label):
+            return self.draw()
 
     def draw(self) -> ReleasedTable:
         """Return the table with noise, after it was charged."""
@@ -545,12 +553,7 @@ class TableRelease(TableDescription):
         if in_parts(table, None):
             table = _example_of(self, table)
         description, given = _prepared(self, table)
-        found = _as_design(design_table(description, given.frame))
-        if check_against is not None:
-            columns = row_manifold(description, found.layout.columns)
-            private = given_table(check_against, description.label_columns).frame
-            warn_of_forgotten(columns, private)
-        return found
+        return _designed(description, layout_of(description, given.frame), given, check_against)
 
     def design_for(self, table: Any, targets: Mapping[Any, float]) -> TableDesign:
         """Design Gaussian noise with the least budget that reaches an accuracy in every level.
@@ -581,7 +584,8 @@ class TableRelease(TableDescription):
         (True, True)
         """
         description, given = _prepared(self, table)
-        return _as_design(design_for_targets(description, given.frame, targets))
+        layout = layout_of(description, given.frame)
+        return _as_design(design_for_targets(description, layout, targets))
 
     def release(
         self,
@@ -623,18 +627,22 @@ class TableRelease(TableDescription):
         -------
         ReleasedTable
         """
-        if not in_parts(table, into):
-            # what is checked is what is released, whatever becomes of the sources of a lazy table
-            given = held(table)
-            check_against = given if check_against is table else check_against
-            table = given
-            # an unsound table is refused at once, not after seconds of design
-            description, found = _prepared(self, table)
-            read_points(description, layout_of(description, found.frame), found.frame, bound)
-        design = self.design(table, check_against=check_against)
-        return design.release(
-            table, ledger=ledger, label=label, bound=bound, into=into, sampler=sampler
+        if in_parts(table, into):
+            design = self.design(table, check_against=check_against)
+            return design.release(
+                table, ledger=ledger, label=label, bound=bound, into=into, sampler=sampler
+            )
+        checked_ledger(ledger)
+        # what is checked is what is released, whatever becomes of the sources of a lazy table
+        once = held(table)
+        description, given = _prepared(self, once)
+        layout = layout_of(description, given.frame)
+        # an unsound table is refused at once, not after seconds of design
+        points = read_points(description, layout, given.frame, bound)
+        design = _designed(
+            description, layout, given, once if check_against is table else check_against
         )
+        return design._ready(given, points, bound, sampler).paid(ledger, label)
 
     def check(self, table: Any) -> Any:
         """Return every broken equation as a DataFrame (row, equation, off); empty if none is.
@@ -696,6 +704,18 @@ class TableRelease(TableDescription):
 
 def _as_design(found: DesignedNoise) -> TableDesign:
     return TableDesign(**{one.name: getattr(found, one.name) for one in fields(found)})
+
+
+def _designed(
+    description: TableDescription, layout: Layout, given: Given, check_against: Any
+) -> TableDesign:
+    """The design for a table that was laid out, and a warning of equations that were forgotten."""
+    found = _as_design(design_table(description, layout, len(given.frame)))
+    if check_against is not None:
+        columns = row_manifold(description, layout.columns)
+        private = given_table(check_against, description.label_columns).frame
+        warn_of_forgotten(columns, private)
+    return found
 
 
 def _prepared(release: TableRelease, table: Any) -> tuple[TableRelease, Given]:

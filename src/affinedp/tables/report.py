@@ -170,6 +170,8 @@ def table_report(design: DesignedNoise, published: Published | None = None) -> R
     """Return a report about a design, and about a table that was published with it."""
     plain = mechanism_report(design.mechanism)
     layout, bare = design.layout, _unprotected(design)
+    # one deviation for all numbers says nothing where they have units of their own
+    alone = plain.baseline.deviation if layout.units(design.description.mu) is None else None
     numbers = None if published is None else published.unrounded
     levels = tuple(
         LevelRow(
@@ -186,19 +188,20 @@ def table_report(design: DesignedNoise, published: Published | None = None) -> R
         ]
         levels = ()
     else:
-        alone = plain.baseline.deviation
         outputs = [
             OutputRow(printable(name), own, alone, alone and (own / alone) ** 2)
             for name, own in zip(layout.names, design.deviations.tolist())
         ]
     words = dict.fromkeys(relation.words for relation in layout.relations)
-    totals = [(label, text) for label, text in plain.totals if label != "equations"]
+    left = ("equations",) if alone is not None else ("equations", "against i.i.d.")
+    totals = [(label, text) for label, text in plain.totals if label not in left]
     return replace(
         plain,
         title=printable(_title(design, published)),
         promise=printed((*design.guarantee.summary(), *_scope(design, list(words), bare))),
         outputs=tuple(outputs),
-        totals=printed((*totals, *_totals(design, published, plain.baseline.deviation))),
+        baseline=replace(plain.baseline, deviation=alone),
+        totals=printed((*totals, *_totals(design, published, alone))),
         equations=tuple(map(printable, words)),
         levels=levels,
         headline=headline(design.guarantee),
