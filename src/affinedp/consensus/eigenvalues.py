@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray
+from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.consensus.graph import Network, listed
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
