@@ -6,7 +6,7 @@ import time
 
 import numpy as np
 
-from affinedp.control import dynamics_of
+from affinedp.domains.dynamics import dynamics_of
 from affinedp.paper.control import HORIZON, vehicle_loop, vehicle_noise
 
 RUNS = 1_000

@@ -10,7 +10,8 @@ import numpy as np
 import scipy.sparse as sparse
 
 import affinedp as adp
-from affinedp.control import design_output_noise, dynamics_of
+from affinedp.control import design_output_noise
+from affinedp.domains.dynamics import dynamics_of
 from affinedp.domains.powers import scan_inverse_transitions
 from affinedp.neighbours.trajectory import trajectory_manifold
 

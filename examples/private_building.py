@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 
 from affinedp import Mechanism
-from affinedp.control import aware_controller, design_input_noise, sample_noise
+from affinedp.control import aware_controller, design_input_noise
+from affinedp.control.by_time import sample_noise
 
 STEPS = 7 * 96  # a week of quarters of an hour
 KEPT, GAIN = 0.99, 0.9  # of the temperature, and °C per kW, in a quarter of an hour

@@ -9,7 +9,8 @@ of an hour.  Noise that is fresh at every step, and shaped like the room, hides 
 import matplotlib.pyplot as plt
 import numpy as np
 
-from affinedp.control import design_input_noise, noise_by_time, sample_noise
+from affinedp.control import design_input_noise, noise_by_time
+from affinedp.control.by_time import sample_noise
 
 room = ([[0.99]], [[0.9]], [[1.0]])  # °C and kW, steps of 15 minutes
 noise = design_input_noise(room, epsilon=1.0, delta=1e-4, mu=0.1)

@@ -15,11 +15,11 @@ from hypothesis import strategies as st
 import affinedp as adp
 from affinedp.control import (
     design_output_noise,
-    dynamics_of,
     independent_output_noise,
     noise_by_time,
 )
 from affinedp.control.by_time import noise_block
+from affinedp.domains.dynamics import dynamics_of
 from affinedp.domains.powers import HorizonTooLongError
 from affinedp.errors import AffineDPWarning
 from affinedp.parts import StorageError

@@ -14,8 +14,8 @@ from affinedp.control import (
     eavesdropper,
     independent_output_noise,
     noise_by_time,
-    sample_noise,
 )
+from affinedp.control.by_time import sample_noise
 from affinedp.control.gateway import StepError
 from affinedp.control.gateway_path import with_sensors
 from affinedp.errors import AffineDPError

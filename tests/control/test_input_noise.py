@@ -16,8 +16,8 @@ from affinedp.control import (
     events_sensitivity,
     leak_after,
     noise_by_time,
-    sample_noise,
 )
+from affinedp.control.by_time import sample_noise
 from affinedp.mechanism import Mechanism
 from plants import building, quarter_car, room
 

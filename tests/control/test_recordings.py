@@ -10,9 +10,9 @@ from affinedp.cli.app import app
 from affinedp.cli.control import read_limits, read_resolution
 from affinedp.control import (
     Dither,
-    dynamics_of,
 )
 from affinedp.control.recordings import read_recording, study
+from affinedp.domains.dynamics import dynamics_of
 from affinedp.errors import AffineDPError
 
 

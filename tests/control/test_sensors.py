@@ -17,7 +17,6 @@ from affinedp.control import (
     Gateway,
     Reach,
     design_output_noise,
-    dynamics_of,
     independent_output_noise,
     noise_by_time,
 )
@@ -26,6 +25,7 @@ from affinedp.control.gateway_path import Sending, bits_for
 from affinedp.control.gateway_plan import white_plan
 from affinedp.control.recordings import GridWatch, common_step, study
 from affinedp.control.sensors import sensor_of
+from affinedp.domains.dynamics import dynamics_of
 from affinedp.errors import AffineDPError
 
 STEP = 0.1

@@ -1,7 +1,6 @@
 from .by_time import events_sensitivity as events_sensitivity
 from .by_time import leak_after as leak_after
 from .by_time import noise_by_time as noise_by_time
-from .by_time import sample_noise as sample_noise
 from .closed_loop import ClosedLoop as ClosedLoop
 from .closed_loop import sweep as sweep
 from .controllers import ControlledPlant as ControlledPlant
@@ -12,7 +11,6 @@ from .input_noise import design_input_noise as design_input_noise
 from .once import once_then_predict as once_then_predict
 from .once import predict as predict
 from .output_noise import design_output_noise as design_output_noise
-from .output_noise import dynamics_of as dynamics_of
 from .output_noise import independent_output_noise as independent_output_noise
 from .overheard import eavesdropper as eavesdropper
 from .sensors import Dither as Dither

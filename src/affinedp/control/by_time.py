@@ -78,7 +78,8 @@ def sample_noise(
 
     Examples
     --------
-    >>> from affinedp.control import design_output_noise, sample_noise
+    >>> from affinedp.control import design_output_noise
+    >>> from affinedp.control.by_time import sample_noise
     >>> m = design_output_noise(([[1]], [[1]]), 50, epsilon=1.0, delta=0.01)
     >>> noise = sample_noise(m, 3, seed=0)
     >>> noise.shape, bool((noise[0] == noise[0, 0]).all())

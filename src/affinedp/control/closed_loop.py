@@ -326,7 +326,7 @@ class ClosedLoop(LoopRecord):
 
         Examples
         --------
-        >>> from affinedp.control import dynamics_of
+        >>> from affinedp.domains.dynamics import dynamics_of
         >>> loop = ClosedLoop(([[1.0]], [[1.0]], [[1.0]]), [[0.5]], [[0.5]], reference=[0.0])
         >>> loop.noise_cost(dynamics_of(([[1.0]], [[1.0]]), horizon=2)).tolist()
         [[0.0625]]

@@ -135,7 +135,7 @@ class Reach:
 
     Examples
     --------
-    >>> from affinedp.control import dynamics_of
+    >>> from affinedp.domains.dynamics import dynamics_of
     >>> room = dynamics_of(([[0.9]], [[1.0]]), horizon=100)
     >>> low, high = Reach(start=([15], [25]), B=[[1.0]], inputs=([0], [3])).outputs(room)
     >>> low.round(2).tolist(), high.round(2).tolist()

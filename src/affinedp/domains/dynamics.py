@@ -181,7 +181,7 @@ def dynamics_of(system: Any, horizon: int) -> Dynamics:
 
     Examples
     --------
-    >>> from affinedp.control import dynamics_of
+    >>> from affinedp.domains.dynamics import dynamics_of
     >>> vehicle = dynamics_of(([[1, 0.1], [0, 1]], [[1, 0]]), horizon=100)
     >>> vehicle.states, vehicle.outputs, vehicle.state_names
     (2, 1, ('x1', 'x2'))

@@ -55,7 +55,7 @@ def output_gramian(dynamics: Dynamics) -> FloatArray:
 
     Examples
     --------
-    >>> from affinedp.control import dynamics_of
+    >>> from affinedp.domains.dynamics import dynamics_of
     >>> output_gramian(dynamics_of(([[1, 1], [0, 1]], [[1, 0]]), horizon=3)).tolist()
     [[3.0, 3.0], [3.0, 5.0]]
     """
