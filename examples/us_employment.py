@@ -20,7 +20,8 @@ from matplotlib.figure import Figure
 from vega_datasets import data
 
 import affinedp as adp
-from affinedp.tables import TableError, TableRelease, read_release
+from affinedp.tables import TableRelease, read_release
+from affinedp.tables.refusals import TableError
 from affinedp.tables.release import ReleasedTable
 
 OURS, INDEPENDENT, TRUTH = "#0072B2", "#D55E00", "0.25"

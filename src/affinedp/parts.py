@@ -71,6 +71,7 @@ HOMES = {
     "injections": "affinedp.flows.injections",
     "moments": "affinedp.consensus.regression",
     "noisy sums": "affinedp.consensus.regression",
+    "average of agents": "affinedp.consensus.one_draw",
     "one agent": "affinedp.consensus.one_draw",
     "one draw": "affinedp.consensus.one_draw",
     "one record": "affinedp.consensus.regression",

@@ -6,6 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.app import app
+from affinedp.control import noise_by_time
 from affinedp.control.loop_file import read_loop
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
@@ -31,10 +32,11 @@ mu = {occupants = 0.1, oven = 0.5}
 """
 
 
-def design(text, folder):
+def design(text, folder, *options):
     file = folder / "loop.toml"
     file.write_text(text, encoding="utf-8")
-    result = CliRunner().invoke(app, ["control", "design", str(file), "-o", str(folder / "m.json")])
+    words = ["control", "design", str(file), "-o", str(folder / "m.json"), *options]
+    result = CliRunner().invoke(app, words)
     if isinstance(result.exception, AffineDPError):
         return str(result.exception)
     assert result.exit_code == 0, result.output
@@ -55,6 +57,18 @@ def test_private_inputs(tmp_path):
     assert Mechanism.load(tmp_path / "m.json").adjacency.window == 4
     design(ROOM.replace('"input"', '"input"\ncost = "tracking"'), tmp_path)
     assert Mechanism.load(tmp_path / "m.json").guarantee.holds(1.0, 1e-4)
+
+
+def test_the_least_largest_variance(tmp_path):
+    text = ROOM.replace("[[0.99]]", "[[1]]").replace("E = [[0.9, 0.2]]", "E = [[0.9]]")
+    text = text.replace('["occupants", "oven"]', '["occupants"]').replace(", oven = 0.5", "")
+    largest = {}
+    for objective in ("sum", "largest"):
+        design(text, tmp_path, "--objective", objective)
+        largest[objective] = noise_by_time(Mechanism.load(tmp_path / "m.json")).max()
+    assert largest["largest"] < 0.99 * largest["sum"]
+    state = text.replace('"input"', '"forward"').replace("{occupants = 0.1}", "0.5")
+    assert "private inputs" in design(state, tmp_path, "--objective", "largest")
 
 
 @pytest.mark.parametrize("kind", ["initial", "forward"])

@@ -160,16 +160,32 @@ def test_a_bridge_is_not_blamed_on_the_other_end():
         found.steps_to(0.1)
 
 
-def test_long_rings(monkeypatch):
-    """λ₂ = (4/3) sin²(π/n) is known; news needs n²/10 steps, which Lanczos does not take."""
-    monkeypatch.setattr(module, "MOST_PRODUCTS", 400)
-    n = 4_000
+@pytest.mark.parametrize("name", ["path", "geometric", "barbell", "ladder"])
+def test_factored_certificates(name, monkeypatch):
+    """Bounds by the signs of pivots: true for any guess, and close to λ₂ for a good one."""
+    graph = nx.ladder_graph(200) if name == "ladder" else GRAPHS[name]
+    network = network_of(graph)
+    second, _ = truth(network)
+    generator = np.random.default_rng(0)
+    assert module.is_thin(network)
+    value = module.second_eigenvalue(network, generator.normal(size=network.n))
+    assert value == pytest.approx(second, rel=1e-4)
+    close = module.second_eigenvalue_bound(network, value, 1e-9, generator)
+    assert 0.97 * second <= close <= second
+    for factor in (0.01, 0.5, 1.01, 1.5, 10.0, 1e3):
+        bound = module.second_eigenvalue_bound(network, factor * second, 1e-9, generator)
+        assert bound is None or bound <= second
+
+
+def test_long_rings():
+    """λ₂ = (4/3) sin²(π/n) is known; news needs n²/10 steps, and the bound hardly any time."""
+    n = 20_000
     ring = network_from_edges(n, np.arange(n), (np.arange(n) + 1) % n)
     found = spectrum_of(ring)
     second = 4 / 3 * np.sin(np.pi / n) ** 2
-    assert found.method == "bound"
-    assert 0.05 * second <= found.lambda_2_bound <= second
-    assert 0.05 * second <= 1 - found.alpha_bound <= second
+    assert found.lambda_2 == pytest.approx(second, rel=1e-6)
+    assert 0.98 * second <= 1 - found.alpha_bound <= second
+    assert 0.98 * second <= found.lambda_2_bound <= second
 
 
 def test_two_agents():

@@ -300,27 +300,15 @@ PLANE = np.array([[1.0, 0.0], [1.0, 1.0]])
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"directions": [[1.0, np.nan], [0.0, 1.0]]}, r"directions\[0, 1\] is nan"),
-        ({"directions": [1.0, 2.0]}, "directions must be a matrix"),
-        ({"directions": np.zeros((0, 2))}, "no direction"),
-        ({"directions": [[1.0, 1.0], [2.0, 2.0]]}, "span"),
-        ({"directions": [[1.0, 1.0]]}, "span"),
-        ({"weight": np.eye(3)}, r"weight has shape \(3, 3\)"),
-        ({"weight": [[1.0, np.inf], [np.inf, 1.0]]}, "weight.* is inf"),
-        ({"weight": [[1.0, 0.5], [0.0, 1.0]]}, "not symmetric"),
-        ({"weight": [[1.0, 1.0], [1.0, 1.0]]}, "not positive definite"),
-        ({"weight": [[1.0, 0.0], [0.0, -1.0]]}, "not positive definite"),
-        ({"tall_starts": [np.eye(3)]}, r"tall_starts\[0\] has shape \(3, 3\)"),
-        ({"tall_starts": [np.eye(2), [[1.0, 0.0]]]}, r"tall_starts\[1\] has shape \(1, 2\)"),
-        ({"tall_starts": [np.ones((3, 2))]}, "full column rank"),
-        ({"orthonormal": np.zeros((2, 2))}, "full column rank"),
-        ({"orthonormal": np.ones((3, 2)) + np.eye(3, 2)}, "orthonormal has 3 rows"),
-        ({"starts": -1}, "starts is a number"),
-        ({"starts": 1.5}, "starts is a number"),
+        ({"directions": np.array([[1.0, 1.0], [2.0, 2.0]])}, "span"),
+        ({"directions": np.array([[1.0, 1.0]])}, "span"),
+        ({"weight": np.ones((2, 2))}, "not positive definite"),
+        ({"weight": np.diag([1.0, -1.0])}, "not positive definite"),
+        ({"tall_starts": [np.ones((3, 2))]}, "rescale"),
         ({"directions": PLANE * 1e-300}, "double precision"),
     ],
 )
-def test_bad_input_is_refused(arguments: dict[str, object], message: str) -> None:
+def test_what_has_no_noise_is_refused(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(AffineDPError, match=message):
         least_laplace(**{"directions": PLANE, **arguments})  # type: ignore[arg-type]
 
@@ -328,8 +316,7 @@ def test_bad_input_is_refused(arguments: dict[str, object], message: str) -> Non
 @pytest.mark.parametrize(
     ("strategy", "directions", "message"),
     [
-        (np.ones((2, 2)), PLANE, "full column rank"),
-        (np.eye(3), PLANE, "strategy has shape"),
+        (np.ones((2, 2)), PLANE, "rescale"),
         (np.eye(2), np.zeros((1, 2)), "directions are all zero"),
         (np.eye(2), PLANE * 1e200, "rescale"),
     ],

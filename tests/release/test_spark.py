@@ -15,7 +15,8 @@ import pytest
 import affinedp as adp
 from affinedp.domains.manifold import OffManifoldError
 from affinedp.release.parts import PartError
-from affinedp.tables import MarginRelease, TableError, TableRelease, count_people
+from affinedp.tables import MarginRelease, TableRelease, count_people
+from affinedp.tables.refusals import TableError
 
 pandas = pytest.importorskip("pandas")
 pyspark = pytest.importorskip("pyspark", reason="Spark is tested by make test-cluster")

@@ -5,7 +5,8 @@ import pandas as pd
 import pytest
 
 from affinedp.mechanism import Mechanism
-from affinedp.tables import TableError, TableRelease, design
+from affinedp.tables import TableRelease, design
+from affinedp.tables.refusals import TableError
 
 
 def chain(depth):

@@ -9,7 +9,8 @@ import pytest
 from employment import ROUNDED, TOTALS, employment, with_changes
 
 from affinedp.errors import AffineDPError
-from affinedp.tables import TableError, TableRelease, from_crosstab
+from affinedp.tables import TableRelease, from_crosstab
+from affinedp.tables.refusals import TableError
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
 

@@ -7,8 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from affinedp.tables import MarginRelease, TableError, TableRelease, count_people
+from affinedp.tables import MarginRelease, TableRelease, count_people
 from affinedp.tables.counting import counted_on_engine
+from affinedp.tables.refusals import TableError
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")

@@ -10,13 +10,13 @@ from affinedp.errors import AffineDPError
 from affinedp.files.data import read_table, write_table
 from affinedp.tables import (
     MarginRelease,
-    TableError,
     TableRelease,
     count_people,
     from_crosstab,
     read_release,
     with_total_rows,
 )
+from affinedp.tables.refusals import TableError
 
 PROMISE = {"epsilon": 1.0}
 LEVELS = ["state", "county"]

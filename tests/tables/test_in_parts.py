@@ -12,8 +12,9 @@ import pytest
 import affinedp as adp
 from affinedp.release.parts import PartError
 from affinedp.release.publish import OwnDrawer
-from affinedp.tables import TableError, TableRelease
+from affinedp.tables import TableRelease
 from affinedp.tables.publish import TableRows
+from affinedp.tables.refusals import TableError
 
 pandas = pytest.importorskip("pandas")
 polars = pytest.importorskip("polars")

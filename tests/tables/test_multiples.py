@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from affinedp.tables import TableError, TableRelease
+from affinedp.tables import TableRelease
 from affinedp.tables.layout import layout_of
+from affinedp.tables.refusals import TableError
 from affinedp.tables.whole_numbers import multiples_of
 
 

@@ -13,10 +13,11 @@ import pytest
 
 import affinedp as adp
 from affinedp.neighbours.joint import JointAdjacency
-from affinedp.tables import TableError, TableRelease, read_release, with_total_rows
+from affinedp.tables import TableRelease, read_release, with_total_rows
 from affinedp.tables.layout import layout_of
 from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.practice import GEOMETRIC
+from affinedp.tables.refusals import TableError
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
 

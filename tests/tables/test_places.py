@@ -17,13 +17,13 @@ from affinedp.errors import AffineDPError
 from affinedp.strategies.places import Product
 from affinedp.tables import (
     MarginRelease,
-    TableError,
     TableRelease,
     count_people,
     from_crosstab,
     with_total_rows,
 )
 from affinedp.tables.places import places_of
+from affinedp.tables.refusals import TableError
 from affinedp.tables.whole_numbers import whole_margin
 
 WARDS = pd.DataFrame(

@@ -16,7 +16,8 @@ import pytest
 
 from affinedp.cli.release import release_file
 from affinedp.domains.reading import fresh_index, fresh_labels
-from affinedp.tables import TableError, TableRelease, publish
+from affinedp.tables import TableRelease, publish
+from affinedp.tables.refusals import TableError
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}
 TOTALS = {"t": ["a", "b"]}

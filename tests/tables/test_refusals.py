@@ -7,7 +7,8 @@ import pytest
 import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
-from affinedp.tables import TableError, TableRelease, with_total_rows
+from affinedp.tables import TableRelease, with_total_rows
+from affinedp.tables.refusals import TableError
 
 TOTALS = {"all": ["women", "men"]}
 

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affinedp as adp
-from affinedp.tables import TableError, TableRelease
+from affinedp.tables import TableRelease
+from affinedp.tables.refusals import TableError
 from oracles import brute_force_sensitivity
 
 

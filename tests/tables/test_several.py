@@ -11,8 +11,9 @@ from typer.testing import CliRunner
 import affinedp as adp
 from affinedp.cli.app import app
 from affinedp.errors import AffineDPError
-from affinedp.tables import MarginRelease, TableError, TableRelease
+from affinedp.tables import MarginRelease, TableRelease
 from affinedp.tables.publish import TableRows
+from affinedp.tables.refusals import TableError
 
 SEXES = pd.DataFrame({"women": [30], "men": [70], "all": [100]})
 WARDS = pd.DataFrame({"a": [30], "b": [20], "c": [20], "d": [30], "all": [100]})

@@ -10,11 +10,12 @@ import pytest
 import affinedp as adp
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.errors import AffineDPError
-from affinedp.tables import TableError, TableRelease, with_total_rows
+from affinedp.tables import TableRelease, with_total_rows
 from affinedp.tables.layout import layout_of
 from affinedp.tables.least_noise import _levels
 from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.practice import symmetric_noise
+from affinedp.tables.refusals import TableError
 from oracles import brute_force_sensitivity
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6}

@@ -62,6 +62,9 @@ def design(
     resolution: str | None = Option(
         None, help="Step of the sensors, as for the gateway: the noise then hides it, too."
     ),
+    objective: Literal["sum", "largest"] = Option(
+        "sum", help="What is least of noise for private inputs: the cost, or the largest variance."
+    ),
 ) -> Answer:
     """Design the least noise that hides the trajectory of LOOP, or its private inputs, and save it.
 
@@ -75,7 +78,7 @@ def design(
     affinedp control design loop.toml -o noise.json --resolution 0.1
     """
     read = read_loop_of(loop)
-    mechanism = design_loop(read, epsilon, delta, law, resolution)
+    mechanism = design_loop(read, epsilon, delta, law, resolution, objective)
     mechanism.save(output)
     tracked = read.steered and read.horizon <= MOST_TRACKED
     report = read.loop.report(mechanism, read.horizon) if tracked else mechanism.report()
@@ -97,6 +100,7 @@ def design_loop(
     delta: float | None = None,
     law: str = "auto",
     resolution: str | None = None,
+    objective: Literal["sum", "largest"] = "sum",
 ) -> Any:
     """Design the noise that a loop file asks for, or what options ask for instead."""
     from affinedp.cli.problems import kept
@@ -116,8 +120,11 @@ def design_loop(
         "resolution": None if resolution in (None, "exact") else read_resolution(resolution),
     }
     if read.adjacency == "input":
-        shared |= {"window": read.window, "horizon": read.horizon}
+        shared |= {"window": read.window, "horizon": read.horizon, "objective": objective}
         return design_input_noise(read.private, epsilon, delta, **shared)
+
+    if objective != "sum":
+        raise AffineDPError("objective='largest' is for private inputs (adjacency = \"input\")")
 
     def designed(chosen: str) -> Any:
         least = delta if chosen in ("auto", "gaussian") else 0.0

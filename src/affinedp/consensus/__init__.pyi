@@ -1,5 +1,4 @@
 from .agent import Agent as Agent
-from .keys import Keys as Keys
 from .network_file import read_network as read_network
 from .one_draw import AgentNoise as AgentNoise
 from .private import PrivateConsensus as PrivateConsensus

@@ -1,15 +1,25 @@
 """How fast differences die out: λ₂ and λ_n of the Laplacian, and α = max(|1−λ₂|, |1−λ_n|).
 
 Up to DENSE_AGENTS agents all eigenvalues are computed.  Beyond, Lanczos gives values that are
-close but never proved, so bounds and numbers of steps use ``alpha_bound``, which is proved by a
-polynomial, or by the diameter of the network where that says more.
+close but never proved, so bounds and numbers of steps use ``alpha_bound``, which is proved, in one
+of two ways.
 
-Let A be symmetric with eigenvalues at least ``low`` on the vectors of mean
+**By a polynomial.**  Let A be symmetric with eigenvalues at least ``low`` on the vectors of mean
 zero, and let T_k be the Chebyshev polynomial, moved so that it is at most 1 between ``low`` and
 ``guess``.  Take one vector g of independent standard normal numbers without their mean.  If the
 largest eigenvalue a has the unit eigenvector v, then T_k(a) |v·g| ≤ ‖T_k(A) g‖, and |v·g| < τ has
 probability at most τ √(2/π).  Beyond ``guess`` T_k grows exponentially, so an observed norm bounds
 a from above.
+
+**By a factorisation.**  On long rings, paths and grids Lanczos on P needs as many products as a
+message needs steps from one end to the other.  But such networks are thin: with linked agents next
+to each other the Laplacian L has a narrow band, and L − μI is factored as G D Gᵀ at once, with G
+lower triangular and D diagonal.  Lanczos on the inverse then finds λ₂ in a few products.  And the
+signs of D prove a bound: by Sylvester's law G D Gᵀ has as many negative eigenvalues as D.  If that
+is one, the second eigenvalue of L − μI is at least −‖E‖, where E = L − μI − G D Gᵀ is what rounding
+left over; so λ₂ ≥ μ − ‖E‖.  The norm is bounded by k vectors g of independent standard normal
+numbers: ‖E g‖ < τ ‖E‖ has probability at most τ √(2/π) for each of them, and the rounding of E g
+itself is bounded by the products with absolute values.
 
 All modes are found also where some differences hardly die out.  Two groups that are joined by a
 weight of 1e-14 have a second eigenvalue of that size, and LAPACK does not tell its eigenvector from
@@ -26,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray
+from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.consensus.graph import Network, listed
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
@@ -50,6 +60,12 @@ ABOUT_ONE = 1e-12
 SLOW = 1e-3
 # Rows of the links that are put through one QR at a time.
 ROWS_AT_ONCE = 1 << 16
+# Numbers between the diagonal and the first link of every row; the factor has no more.
+MOST_IN_BAND = 2e7
+PROBES = 8
+# How far below the value of Lanczos a bound is tried.
+SHARES = (1 - 1e-3, 0.98, 0.9, 0.5)
+UNIT_ROUNDOFF = 2.0**-53
 
 
 @dataclass(frozen=True)
@@ -90,25 +106,30 @@ def spectrum_of(network: Network, seed: int = 0) -> Spectrum:
     """Return λ₂, λ_n and α of a connected network."""
     generator = np.random.default_rng(seed)
     if network.n <= DENSE_AGENTS:
-        return _small_spectrum(network)
+        return _small_spectrum(network, generator)
     return _large_spectrum(network, generator)
 
 
-def _small_spectrum(network: Network) -> Spectrum:
+def _small_spectrum(network: Network, generator: np.random.Generator) -> Spectrum:
     """All eigenvalues; a λ₂ that rounding would drown is looked at again."""
     values = np.linalg.eigvalsh(network.laplacian.toarray())
     first, last = float(values[1]), float(values[-1])
     # LAPACK's backward error is a small multiple of n eps ‖L‖
     rounding = 8 * network.n * EPS * max(1.0, last)
-    sure = first - rounding
+    sure, failure = first - rounding, 0.0
     if not rounding < 1e-6 * first:
         first = float(modes_of(network).values[0])
         sure = max(sure, _lambda_2_bound(network))
+        if is_thin(network):
+            proved = second_eigenvalue_bound(network, first, FAILURE, generator)
+            sure, failure = max(sure, proved or 0.0), FAILURE
     alpha = max(1 - first, last - 1, 0.0)
     slowest = min(1 - sure + EPS, 1.0) if sure > 0 else 1 - sure
     bound = max(slowest, last + rounding - 1, alpha)
     exact = first > RESOLVED * last
-    return Spectrum(first, last, alpha, bound, exact, "all eigenvalues", 0.0, sure, last + rounding)
+    return Spectrum(
+        first, last, alpha, bound, exact, "all eigenvalues", failure, sure, last + rounding
+    )
 
 
 def largest_eigenvalue_bound(network: Network) -> float:
@@ -188,13 +209,23 @@ def _large_spectrum(network: Network, generator: np.random.Generator) -> Spectru
     above = largest_eigenvalue_bound(network)
     start = generator.normal(size=n)
     with Progress("looking for the eigenvalues") as progress:
-        # the constant vector has eigenvalue 1 of P; −1 hides it from the upper end
-        first = _lanczos(lambda x: P @ x - 2 * x.mean(), n, "LA", start, most)
+        second, sure = None, None
+        if is_thin(network):
+            second = second_eigenvalue(network, start)
+            if second is not None:
+                sure = second_eigenvalue_bound(network, second, FAILURE, generator)
+        if second is None:
+            # the constant vector has eigenvalue 1 of P; −1 hides it from the upper end
+            top = _lanczos(lambda x: P @ x - 2 * x.mean(), n, "LA", start, most)
+            second = None if top is None else 1.0 - top
         progress.update(0.25)
         last = _lanczos(lambda x: P @ x, n, "SA", start, most)
         progress.update(0.5)
-        top = _certified_top(lambda x: P @ x, n, 1.0 - above, first, generator, most)
-        sure = max(1.0 - top, _lambda_2_bound(network))
+        if sure is None:
+            guess = None if second is None else 1.0 - second
+            top = _certified_top(lambda x: P @ x, n, 1.0 - above, guess, generator, most)
+            # to both sides of 1 it is exact
+            sure = 1.0 - top if top < 1.0 else _lambda_2_bound(network)
         progress.update(0.75)
         bottom = -_certified_top(
             lambda x: -(P @ x), n, -1.0, None if last is None else -last, generator, most
@@ -202,10 +233,10 @@ def _large_spectrum(network: Network, generator: np.random.Generator) -> Spectru
     largest = min(1.0 - bottom, above)
     proved = max(min(1.0 - sure + EPS, 1.0), largest - 1.0)
     bounds = {"failure": 2 * FAILURE, "lambda_2_bound": sure, "lambda_n_bound": largest}
-    if first is None or last is None:
+    if second is None or last is None:
         return Spectrum(sure, largest, proved, proved, False, "bound", **bounds)
-    alpha = max(first, -last, 0.0)
-    return Spectrum(1 - first, 1 - last, alpha, max(alpha, proved), False, "Lanczos", **bounds)
+    alpha = max(1.0 - second, -last, 0.0)
+    return Spectrum(second, 1 - last, alpha, max(alpha, proved), False, "Lanczos", **bounds)
 
 
 def _lanczos(product: Any, n: int, end: str, start: FloatArray, most: int) -> float | None:
@@ -344,3 +375,99 @@ def _refined(
     _, sizes, turned = np.linalg.svd(triangle, full_matrices=False)
     order = np.arange(rank)[::-1]
     return np.asarray(sizes[order] ** 2), np.asarray(vectors @ turned[order].T)
+
+
+# ---------------------------------------------------------------------- thin networks
+
+
+def is_thin(network: Network) -> bool:
+    """Whether the Laplacian can be factored within little memory."""
+    matrix, _ = network.ordered
+    first = matrix.indices[matrix.indptr[:-1]]  # its indices are sorted
+    return float(np.sum(np.arange(network.n) - first, dtype=np.float64)) <= MOST_IN_BAND
+
+
+def _factored(network: Network, shift: float) -> tuple[Matrix, Any] | None:
+    """L + shift · I with linked agents next to each other, and its factors; None without any."""
+    import scipy.sparse as sparse
+    from scipy.sparse.linalg import splu
+
+    matrix, order = network.ordered
+    A = sparse.csc_array(-matrix)
+    A.setdiag(network.weight_sums[order] + shift)
+    symmetric = {"SymmetricMode": True, "Equil": False}
+    try:
+        return A, splu(A, permc_spec="NATURAL", diag_pivot_thresh=0.0, options=symmetric)
+    except (RuntimeError, MemoryError):  # a pivot that is exactly zero
+        return None
+
+
+def second_eigenvalue(network: Network, start: FloatArray) -> float | None:
+    """Return λ₂ by Lanczos on the inverse, or None if it does not converge."""
+    from scipy.sparse.linalg import ArpackError, LinearOperator, eigsh
+
+    # without a shift the constant vector makes it singular
+    shift = 1e-13 * float(network.weight_sums.max())
+    made = _factored(network, shift)
+    if made is None:
+        return None
+
+    def solved(x: FloatArray) -> FloatArray:
+        y = made[1].solve(x - x.mean())
+        return np.asarray(y - y.mean())
+
+    operator = LinearOperator((network.n, network.n), matvec=solved, dtype=np.float64)
+    try:
+        (found,) = eigsh(
+            operator, k=1, which="LA", v0=start - start.mean(), tol=1e-5, return_eigenvectors=False
+        )
+    except ArpackError:
+        return None
+    value = 1.0 / float(found) - shift
+    return value if math.isfinite(value) and value > 0 else None
+
+
+def second_eigenvalue_bound(
+    network: Network, guess: float, failure: float, generator: np.random.Generator
+) -> float | None:
+    """Return a number that λ₂ is not below, close to the guess if that is right."""
+    best = None
+    for share in SHARES:
+        found = _proved(network, share * guess, failure / len(SHARES), generator)
+        if found is not None and (best is None or found > best):
+            best = found
+        if best is not None and best >= 0.95 * share * guess:
+            return best
+    return best
+
+
+def _proved(
+    network: Network, mu: float, failure: float, generator: np.random.Generator
+) -> float | None:
+    """μ − ‖E‖ if L − μI has one negative pivot, else None."""
+    made = _factored(network, -mu)
+    if made is None:
+        return None
+    A, factor = made
+    if not np.array_equal(factor.perm_r, factor.perm_c):
+        return None
+    G, D = factor.L, factor.U.diagonal()
+    if not np.isfinite(D).all() or not np.all(D != 0) or int(np.sum(D < 0)) != 1:
+        return None
+    place = np.argsort(factor.perm_c)
+    A = A[place][:, place]
+    terms = int(np.diff(G.indptr).max()) + int(np.diff(G.tocsr().indptr).max()) + 8
+    gamma = terms * UNIT_ROUNDOFF / (1 - terms * UNIT_ROUNDOFF)
+    seen = 0.0
+    sizes, sure = abs(A), abs(G)
+    for _ in range(PROBES):
+        g = generator.normal(size=network.n)
+        left = float(np.linalg.norm(A @ g - G @ (D * (G.T @ g))))
+        rounding = sizes @ np.abs(g) + sure @ (np.abs(D) * (sure.T @ np.abs(g)))
+        seen = max(seen, left + 4 * gamma * float(np.linalg.norm(rounding)))
+    likely = failure ** (1 / PROBES) * math.sqrt(math.pi / 2)
+    # the diagonal itself: sums of as many weights as an agent has links, and − μ
+    links = int(np.diff(network.transition.indptr).max())
+    diagonal = 4 * (links + 2) * UNIT_ROUNDOFF * float(network.weight_sums.max())
+    found = mu - (seen / likely + diagonal) * (1 + 1e-9)
+    return found if found > 0 else None

@@ -31,7 +31,6 @@ from affinedp.designs.laplace_search import (
 )
 from affinedp.designs.least_trace import least_trace
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
 
 _GAP, _GAP_WHEN_LARGE = 1e-3, 0.3  # of the ellipsoid, which gives coordinates and lower bound
 _WORTHWHILE = 1e-9  # relative gain below which a strategy is left as it was given
@@ -66,8 +65,8 @@ def strategy_value(
     >>> strategy_value([[1, 0], [0, 1]], [[1, 1], [1, 0]])
     16.0
     """
-    directions, weight = _checked_problem(directions, weight)
-    strategy = _checked_strategy(strategy, directions.shape[1], "strategy")
+    directions, weight = _given_problem(directions, weight)
+    strategy = np.asarray(strategy) / power_of_two(strategy)
     # Powers of two keep every intermediate result in range without rounding.
     unit = power_of_two(directions)
     norm = largest_norm(strategy, directions / unit)
@@ -112,20 +111,11 @@ def least_laplace(
     >>> round(found.value, 2)
     14.0
     """
-    directions, weight = _checked_problem(directions, weight)
+    directions, weight = _given_problem(directions, weight)
     dimension = directions.shape[1]
-    given = {"orthonormal": np.eye(dimension)}
-    if orthonormal is not None:
-        given["orthonormal"] = _checked_strategy(orthonormal, dimension, "orthonormal")
-        if len(given["orthonormal"]) > dimension:
-            raise AffineDPError(
-                f"orthonormal has {len(given['orthonormal'])} rows; a basis of R^{dimension} has"
-                f" {dimension}: pass taller strategies as tall_starts"
-            )
-    for index, tall in enumerate(tall_starts):
-        given[f"tall start {index}"] = _checked_strategy(tall, dimension, f"tall_starts[{index}]")
-    if starts is not None and (not isinstance(starts, int | np.integer) or starts < 0):
-        raise AffineDPError(f"starts is a number of random starts, 0 or more, not {starts!r}")
+    given = {"orthonormal": np.eye(dimension) if orthonormal is None else orthonormal}
+    given |= {f"tall start {index}": tall for index, tall in enumerate(tall_starts)}
+    given = {name: np.asarray(start) / power_of_two(start) for name, start in given.items()}
 
     from threadpoolctl import threadpool_limits
 
@@ -178,25 +168,16 @@ def _safely_scaled(strategy: FloatArray, directions: FloatArray) -> FloatArray:
     )
 
 
-def _checked_problem(
+def _given_problem(
     directions: FloatArray, weight: FloatArray | None
 ) -> tuple[FloatArray, FloatArray]:
-    """Return both as finite matrices of matching shapes, W positive definite, or refuse."""
-    directions = real_array(directions, "directions", 2)
-    if directions.size == 0:
-        raise AffineDPError(f"directions has shape {directions.shape}: there is no direction")
+    """Return both as matrices, W positive definite beyond rounding, or refuse."""
+    directions = np.asarray(directions, dtype=float)
     dimension = directions.shape[1]
     if weight is None:
         return directions, np.eye(dimension)
-    weight = real_array(weight, "weight", 2)
-    if weight.shape != (dimension, dimension):
-        raise AffineDPError(
-            f"weight has shape {weight.shape}; directions in R^{dimension} need"
-            f" ({dimension}, {dimension})"
-        )
+    weight = np.asarray(weight, dtype=float)
     scale = np.sqrt(np.maximum(np.diag(weight), 0.0))
-    if np.any(np.abs(weight - weight.T) > 1e-12 * np.outer(scale, scale)):
-        raise AffineDPError("weight is not symmetric: pass (W + W.T) / 2")
     smallest = 0.0  # eigenvalue once the diagonal is 1, which no unit of a coordinate changes
     if np.all(scale > 0.0):
         smallest = float(np.linalg.eigvalsh(weight / scale[:, None] / scale)[0])
@@ -206,22 +187,3 @@ def _checked_problem(
             f" {smallest:.1e}): add a small multiple of the identity"
         )
     return directions, 0.5 * (weight + weight.T)
-
-
-def _checked_strategy(strategy: FloatArray, dimension: int, name: str) -> FloatArray:
-    """Return a finite p×r matrix of full column rank, or refuse it by ``name``."""
-    strategy = real_array(strategy, name, 2)
-    if strategy.shape[1] != dimension or len(strategy) < dimension:
-        raise AffineDPError(
-            f"{name} has shape {strategy.shape}; directions in R^{dimension} need {dimension}"
-            f" columns and at least as many rows"
-        )
-    strategy = strategy / power_of_two(strategy)
-    lengths = np.linalg.norm(strategy, axis=0)
-    singular = np.linalg.svd(strategy / np.where(lengths > 0.0, lengths, 1.0), compute_uv=False)
-    if not singular[-1] > 4 * len(strategy) * _EPS * singular[0]:
-        raise AffineDPError(
-            f"{name} does not have full column rank: some direction of ξ would not be measured and"
-            " could not be estimated; add a row that sees it"
-        )
-    return strategy

@@ -17,10 +17,9 @@ from affinedp.designs.laplace import iid_noise
 from affinedp.errors import AffineDPError
 from affinedp.laws.calibration import gaussian_sensitivity, gaussian_sigma
 from affinedp.mechanism import Mechanism, build
-from affinedp.privacy.guarantee import Guarantee
 from affinedp.progress import Progress
 from affinedp.record import MechanismRecord
-from affinedp.show.report import allowed_guess
+from affinedp.show.report import allowed_guess, best_guess
 from affinedp.studio.problem import Known, drawing_of, known_of, levels_of, reach_of
 from affinedp.studio.question import Question, Wish
 from affinedp.tables.practice import diagonal_noise
@@ -73,8 +72,8 @@ def _promised(question: Question, known: Known, mechanism: Mechanism) -> dict[st
         "neighbours": known.words,
         "basis": guarantee.basis,
         "warnings": [*known.warnings, *guarantee.warnings],
-        "odds": odds(guarantee),
-        "certainty": certainty(guarantee, question.delta),
+        "odds": best_guess(guarantee) or 1.0,
+        "certainty": allowed_guess(guarantee.epsilon(question.delta), question.delta),
         "curve": pair_curve(mechanism),
         "error": error_of(mechanism),
     }
@@ -179,32 +178,6 @@ def _next(last: tuple[float, float], target: float) -> float:
     """Where the error would be right if it fell as 1/ε, which it nearly does."""
     wanted = last[0] + (last[1] - target)
     return min(max(wanted, math.log(1e-6)), math.log(1e3))
-
-
-def odds(guarantee: Guarantee) -> float:
-    """Return how often at most an attacker is right who must tell two neighbours apart.
-
-    Before, both are equally likely to them: half of the guesses are right.  The best test gains
-    half the total variation, which is δ at ε = 0.
-
-    >>> import affinedp as adp
-    >>> round(odds(adp.verify(adp.AffineManifold([[1, -1]]), 2.0, law="laplace")), 4)
-    0.6209
-    """
-    return 0.5 + 0.5 * min(1.0, float(guarantee.delta(0.0)))
-
-
-def certainty(guarantee: Guarantee, delta: float) -> float:
-    """Return how sure at most an attacker becomes who starts from a coin flip, as (ε, δ) says.
-
-    For δ = 0 that holds whatever comes out; otherwise it is a share of right guesses.
-
-    >>> import affinedp as adp
-    >>> round(certainty(adp.verify(adp.AffineManifold([[1, -1]]), 2.0, law="laplace"), 0.0), 4)
-    0.7311
-    """
-    epsilon = guarantee.epsilon(delta)
-    return allowed_guess(epsilon, delta) if math.isfinite(epsilon) else 1.0
 
 
 def forgetful_noise(known: Known, question: Question) -> Mechanism:

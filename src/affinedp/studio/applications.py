@@ -18,7 +18,6 @@ from affinedp.laws.calibration import gaussian_epsilon
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
 from affinedp.show.report import allowed_guess
-from affinedp.studio.answers import certainty
 from affinedp.studio.question import Meeting, Plant
 
 MOST_POINTS = 400
@@ -76,7 +75,7 @@ def control(plant: Plant) -> dict[str, Any]:
         "cautions": list(dict.fromkeys(_as_in_menu(str(one.message)) for one in told)),
         "notes": [_as_in_menu(note) for note in noise.notes],
         "way": "coloured noise" if plant.neighbours == "forward" else "one draw for all steps",
-        "certainty": certainty(noise.guarantee, plant.delta),
+        "certainty": allowed_guess(noise.guarantee.epsilon(plant.delta), plant.delta),
         "certainty_before": allowed_guess(float(really), plant.delta),
         "times": times.tolist(),
         "outputs": by_time.T.tolist(),
@@ -149,7 +148,7 @@ def consensus(meeting: Meeting) -> dict[str, Any]:
         "neighbours": network.guarantee.neighbours,
         "basis": network.guarantee.basis,
         "warnings": list(network.guarantee.warnings),
-        "certainty": certainty(network.guarantee, delta),
+        "certainty": allowed_guess(network.guarantee.epsilon(delta), delta),
         "errors": errors,
         "limits": limits,
         "script": _consensus_script(meeting, names, sources, targets, weights),

@@ -4,9 +4,7 @@ from .files import read_release as read_release
 from .margins import MarginRelease as MarginRelease
 from .margins import prefix as prefix
 from .margins import ranges as ranges
-from .refusals import TableError as TableError
 from .relations import dependency as dependency
 from .relations import with_total_rows as with_total_rows
 from .release import TableRelease as TableRelease
-from .several import SeveralTables as SeveralTables
 from .whole_numbers import whole as whole

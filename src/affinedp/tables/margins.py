@@ -160,6 +160,8 @@ class MarginRelease(Description):
     nonnegative : bool
         Publish whole numbers of at least 0.  It moves small cells up and large ones down;
         ``unrounded`` keeps the unbiased estimates.
+    impossible : sequence of mappings
+        Combinations that nobody can have: for :class:`TableRelease` alone, refused here.
 
     Examples
     --------
