@@ -1,0 +1,96 @@
+"""What README and docs promise about error and speed is what benchmarks/RESULTS.md has measured."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+RESULTS = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
+PAGES = {
+    str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+}
+# Ratios that stand in a sentence: page, the sentence, and the column of RESULTS.md that they are
+# in, with the row of each.
+SENTENCES = [
+    (
+        "docs/explanation/functions.md",
+        r"smaller by ([\d.]+) \(peak\), ([\d.]+) \(range\), ([\d.]+) \(exceedance of 280\) and "
+        r"([\d.]+) \(Gini\)",
+        ("best noise on it", "gain"),
+        ("peak", "range", "exceedance of 280", "Gini"),
+    ),
+]
+# Speed beside a peer is said in RESULTS.md alone, where the peer runs in the same minute.
+SPEED = r"[\d.,]+ ?(?:×|times) (?:faster|slower|as fast|as slow|sooner)"
+
+
+def tables(text):
+    """Every table of a page: its header, and its rows."""
+    for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
+        rows = [
+            [cell.strip() for cell in line.strip("|").split("|")] for line in block.splitlines()
+        ]
+        if len(rows) > 2 and re.fullmatch(r"[\s:|-]+", block.splitlines()[1]):
+            yield rows[0], [row for row in rows[2:] if len(row) == len(rows[0])]
+
+
+MEASURED = list(tables(RESULTS))
+
+
+def measured_like(header):
+    """The tables of RESULTS.md that begin with the same column and share two more."""
+    return [
+        (own, rows)
+        for own, rows in MEASURED
+        if own[0] == header[0] and len(set(own) & set(header)) > 2
+    ]
+
+
+def copies():
+    """Rows in docs with the row of RESULTS.md that they copy, by the columns both have."""
+    for page, text in PAGES.items():
+        for header, rows in tables(text):
+            for own, kept in measured_like(header):
+                shared = [name for name in header if name in own and own.count(name) == 1]
+                words = [name for name in shared if name in ("law", header[0])]
+                for row in rows:
+                    said = dict(zip(header, row))
+                    for other in (dict(zip(own, one)) for one in kept):
+                        if all(said[name] == other[name] for name in words):
+                            yield page, said, {name: other[name] for name in shared}
+
+
+def test_tables_in_the_docs_are_those_that_were_measured():
+    found = list(copies())
+    assert {page for page, _, _ in found} >= {
+        "docs/explanation/functions.md",
+        "docs/explanation/least-possible.md",
+    }
+    for page, said, other in found:
+        assert {name: said[name] for name in other} == other, page
+
+
+@pytest.mark.parametrize(("page", "sentence", "columns", "rows"), SENTENCES)
+def test_ratios_in_sentences_are_no_better_than_measured(page, sentence, columns, rows):
+    after, column = columns
+    said = re.search(sentence.replace(" ", r"\s+"), PAGES[page])
+    assert said, "the sentence is gone: take it off the list"
+    (table,) = [(own, kept) for own, kept in MEASURED if after in own]
+    place = table[0].index(column, table[0].index(after))
+    gains = {row[0]: float(row[place]) for row in table[1]}
+    for row, number in zip(rows, said.groups(), strict=True):
+        assert float(number) <= gains[row]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_speed_beside_a_peer_is_said_where_it_is_measured(page):
+    assert not re.findall(SPEED, PAGES[page])
+
+
+def test_close_to_the_least_possible_as_the_readme_says():
+    said = re.search(r"within [\d.]+ to ([\d.]+) of it in small dimensions", PAGES["README.md"])
+    (rows,) = [kept for own, kept in MEASURED if {"best/bound", "r", "wanted"} <= set(own)]
+    ratios = [float(row[5]) for row in rows if int(row[1]) < 10]
+    assert round(max(ratios), 1) <= float(said[1])
