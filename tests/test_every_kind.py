@@ -242,6 +242,13 @@ def test_nothing_that_a_promise_rests_on_can_be_written(kind):
     assert not any(array.flags.writeable for array in seen)
 
 
+def test_what_a_law_is_made_of_cannot_be_written():
+    mechanism, _ = made("knorm")
+    for part in mechanism.noise.bodies.parts:
+        for array in (one for one in vars(part).values() if isinstance(one, np.ndarray)):
+            assert not array.flags.writeable
+
+
 @each_release
 def test_noise_does_not_depend_on_data(kind):
     """With the same words, data that differs is published that much apart."""

@@ -115,6 +115,8 @@ def locked(value: Kept) -> Kept:
             locked(one)
     elif isinstance(value, dict):
         locked(list(value.values()))
+    elif dataclasses.is_dataclass(value) and not isinstance(value, Part | type):
+        locked(vars(value))  # a part locks its own
     return value
 
 

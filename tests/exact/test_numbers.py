@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
+import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.exact.dyadic import nearest_steps
 from affinedp.exact.numbers import (
@@ -112,3 +113,19 @@ def test_what_is_taken():
     for text in ("1e30000000", "nan", "", "1/0", "0x10", "9" * 2000):
         with pytest.raises(AffineDPError):
             exact_number(text)
+
+
+@pytest.mark.parametrize("bits", [20, 34, 40, 44, 46])
+def test_near_dependence_is_decided_on_the_numbers_given(bits):
+    """Doubles short of full length were written by somebody: no rank is left to rounding."""
+    nearly = 1 - 2.0**-bits
+    M = adp.AffineManifold([[2, -3, 0]])
+    noise, query = [[1.5, 1], [1.5 * nearly, 1]], [[1, 0, 1], [nearly, 0, 1]]
+    for law in ("gaussian", "laplace"):
+        g = adp.verify(M, noise, query=query, mu=[1, 1, 3], law=law)
+        assert g.sensitivity == pytest.approx(3, rel=1e-9)
+        assert g.sensitivity >= 3
+    a = 2.0**-bits
+    D = adp.AffineManifold([[1, 1, 1, 1], [1, 1, 1 + a, 1 - 2 * a]])
+    assert D.dim == 2
+    assert adp.verify(D, 1.0, law="laplace").epsilon() >= 6

@@ -31,6 +31,8 @@ NOT_KEPT = "has more digits than double precision holds"
 WAY_OUT = "round it, or choose a larger unit"
 # A double m·2^e with an odd m below this is exactly that.
 SHORT_BINARY = 2**32
+# One with an odd m below this, five bits short of full length, is no computed number either.
+FULL_BINARY = 2**48
 # Beyond this, whole numbers are no sign that a number was written down by somebody.
 LARGEST_MEANT = 1e12
 # Decimals that a double stands for: people write up to 12 digits, and 15 always come back.
@@ -51,7 +53,7 @@ FEW_DECIMALS = 4
 
 @lru_cache(maxsize=1 << 16)
 def _short(value: float) -> Fraction | None:
-    """The short binary number, decimal or fraction that a finite double stands for, if any."""
+    """The binary number, decimal or fraction that a finite double stands for; None at full length."""
     exact = Fraction(value)
     if exact.denominator == 1 or abs(_odd(exact)) < SHORT_BINARY:
         return exact
@@ -62,7 +64,9 @@ def _short(value: float) -> Fraction | None:
     if abs(short.numerator) <= LARGEST_NUMERATOR and float(short) == value:
         return short
     text = f"{value:.{KEPT_DIGITS}g}"
-    return Fraction(text) if float(text) == value else None
+    if float(text) == value:
+        return Fraction(text)
+    return exact if abs(_odd(exact)) < FULL_BINARY else None
 
 
 def meaning(value: float) -> Fraction:
