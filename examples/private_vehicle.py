@@ -93,7 +93,7 @@ def run(folder: Path) -> None:
         for words in (
             ("eavesdrop", *at, "--log", folder / "seen.jsonl"),
             ("cloud", public, *at),
-            ("gateway", *noise, "--resolution", "exact", *at, "--in-broker", own),
+            ("gateway", public, *noise, "--resolution", "exact", *at, "--in-broker", own),
         ):
             stack.enter_context(affinedp(folder, *words))
         secret = ("--out-broker", own, "--log", folder / "plant.jsonl")

@@ -59,7 +59,7 @@ def run(folder: Path) -> None:
         links = [[str(a), str(b), WEIGHT] for a, b in EDGES]
         noise = f"epsilon = {NOISE.epsilon}\ndelta = {NOISE.delta}\nmu = {NOISE.mu}\n"
         network = folder / "network.toml"
-        network.write_text(f"links = {json.dumps(links)}\n[noise]\n{noise}")
+        network.write_text(f"rounds = {ROUNDS}\nlinks = {json.dumps(links)}\n[noise]\n{noise}")
         agents = []
         for i, value in enumerate(VALUES, 1):
             secret = folder / f"{i}.txt"
@@ -68,7 +68,7 @@ def run(folder: Path) -> None:
             agents.append(
                 start(
                     folder, "agent", "--id", i, "--network", network, "--value-file", secret,
-                    "--state", folder / f"{i}.db", *at, "--rounds", ROUNDS,
+                    "--state", folder / f"{i}.db", *at,
                 )
             )  # fmt: skip
             stack.callback(agents[-1][0].kill)

@@ -87,7 +87,6 @@ def test_value_files(tmp_path, capsys):
     ("options", "said"),
     [
         (("--id", "4"), "4"),
-        (("--topic", "a/#"), "wildcards"),
         (("--broker", "http://x"), "no address of a broker"),
         (("--password-file", "x"), "goes with a username"),
         (("--ca-file", "x"), "go with TLS"),
@@ -103,6 +102,12 @@ def test_options_that_do_not_fit(words, options, said, tmp_path, monkeypatch):
     with private_broker(tmp_path / "broker") as broker:
         found = invoke(*words, "--broker", broker.address, *options)
     assert said in found
+    assert not (tmp_path / "3.db").exists(), "drawn in vain"
+
+
+def test_a_topic_that_is_none(words, tmp_path):
+    (tmp_path / "own.toml").write_text(NETWORK + "[mqtt]\ntopic = 'a/#'\n")
+    assert "wildcards" in invoke(*words)
     assert not (tmp_path / "3.db").exists(), "drawn in vain"
 
 
@@ -156,7 +161,8 @@ def test_password_tls_ledger_and_signals(words, tmp_path):
             (tmp_path / "value.txt").unlink()  # the state holds it
             rest = [word for word in more if word not in ("--value-file", tmp_path / "value.txt")]
             environment = {"AFFINEDP_MQTT_PASSWORD": "right"}
-            rest += [*user, "--resend", 0.1]
+            rest += user
+            (tmp_path / "own.toml").write_text(NETWORK + "[mqtt]\nresend = 0.1\n")
             with Command(tmp_path, "consensus", *rest, environment=environment) as second:
                 second.ready()
                 assert spy.receive(PATIENCE) == published

@@ -230,12 +230,12 @@ def test_nobody_listens(file, tmp_path):
     invoke("design", file, "-o", tmp_path / "m.json")
     at = ("--broker", f"localhost:{free_port()}")
     noise = ("--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db")
-    now = ("--wait", 0)
+    file.write_text(file.read_text() + "[mqtt]\nwait = 0\n")
     for words in (
-        ("plant", file, *at, *now),
-        ("cloud", file, *at, *now),
+        ("plant", file, *at),
+        ("cloud", file, *at),
         ("eavesdrop", *at, "--log", tmp_path / "seen"),
-        ("gateway", *noise, "--resolution", 0.1, *at, *now),
+        ("gateway", file, *noise, "--resolution", 0.1, *at),
     ):
         assert "no broker listens at localhost" in invoke(*words)
 
@@ -254,14 +254,20 @@ def test_nobody_listens(file, tmp_path):
         (("--out-broker", "me@localhost"), "username (USER@host:port) and a password"),
         (("--out-broker", "localhost", "--out-password-file", "x"), "and a password"),
         (("--out-password-file", "x"), "goes with its address"),
-        (("--out", "plant/#"), "wildcards"),
-        (("--out", "cloud/u"), "give two topics"),
         (("--log", "absent/log"), "cannot be written"),
     ],
 )
 def test_options_that_do_not_fit(file, options, said, monkeypatch):
     monkeypatch.chdir(file.parent)
-    assert said in invoke("plant", file, "--broker", "localhost:9", "--wait", 0, *options)
+    file.write_text(file.read_text() + "[mqtt]\nwait = 0\n")
+    assert said in invoke("plant", file, "--broker", "localhost:9", *options)
+
+
+def test_topics_that_do_not_fit(file):
+    text = file.read_text()
+    for topic, said in (("plant/#", "wildcards"), ("cloud/u", "give two topics")):
+        file.write_text(f"{text}[mqtt]\nwait = 0\nmeasurements = '{topic}'\n")
+        assert said in invoke("plant", file, "--broker", "localhost:9")
 
 
 @pytest.mark.slow
@@ -287,7 +293,7 @@ def test_password_tls_ledger_and_signals(file, tmp_path):
     with Mosquitto(tmp_path / "b", users=users, tls=(ca, certificate, key)) as broker:
         at = ("--broker", f"mqtts://{broker.address}", "--ca-file", ca)
         words = (
-            "control", "gateway", "--mechanism", tmp_path / "m.json",
+            "control", "gateway", file, "--mechanism", tmp_path / "m.json",
             "--state", tmp_path / "s.db", "--ledger", tmp_path / "budget.db", *at,
             "--resolution", "0.001",
         )  # fmt: skip
@@ -310,8 +316,8 @@ def test_password_tls_ledger_and_signals(file, tmp_path):
             assert b"the gateway is gone" in spy.receive(PATIENCE).payload
             assert "stopped, 1 of 4" in first.said
             environment = {"AFFINEDP_MQTT_PASSWORD": "right"}
-            more = (*user, "--linger", 0.2)
-            with Command(tmp_path, *words, *more, environment=environment) as second:
+            file.write_text(file.read_text() + "[mqtt]\nlinger = 0.2\n")
+            with Command(tmp_path, *words, *user, environment=environment) as second:
                 second.ready()
                 spy.publish("plant/y", b'{"run": "r", "step": 0, "y": [-20]}')
                 assert spy.receive(PATIENCE) == published

@@ -8,6 +8,7 @@ from typer.testing import CliRunner
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
 from affinedp.cli.control import load_noise
+from affinedp.control.loop_file import read_loop
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from brokers import Command, private_broker
@@ -30,6 +31,9 @@ epsilon = 1.0
 delta = 1e-4
 adjacency = "input"
 mu = 0.1
+[mqtt]
+wait = 0
+linger = 20
 """
 
 
@@ -67,12 +71,12 @@ def test_a_loop_with_stationary_noise_and_a_plant_that_is_started_anew(file, tmp
     with private_broker(tmp_path / "broker") as broker:
         at = ("--broker", broker.address)
         noise = ("--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db",
-                 "--ledger", tmp_path / "b.db", "--resolution", 0.01, "--horizon", 40,
-                 "--new-run", "draw", "--linger", 20)  # fmt: skip
+                 "--ledger", tmp_path / "b.db", "--resolution", 0.01,
+                 "--new-run", "draw")  # fmt: skip
         with (
             Command(tmp_path, "control", "eavesdrop", *at, "--log", log) as spy,
-            Command(tmp_path, "control", "cloud", file, *at, "--linger", 20) as cloud,
-            Command(tmp_path, "control", "gateway", *noise, *at) as gateway,
+            Command(tmp_path, "control", "cloud", file, *at) as cloud,
+            Command(tmp_path, "control", "gateway", file, *noise, *at) as gateway,
         ):
             for process in (spy, cloud, gateway):
                 process.ready()
@@ -103,14 +107,71 @@ def test_a_loop_with_stationary_noise_and_a_plant_that_is_started_anew(file, tmp
         ((), "Missing option '--resolution'"),
         (("--resolution", "fine"), "neither a number"),
         (("--resolution", "0.1", "--new-run", "draw"), "needs a --ledger"),
-        (("--resolution", "0.1", "--limits", "absent.toml"), "absent.toml"),
-        (("--resolution", "0.1", "--horizon", "0"), "--horizon"),
     ],
 )
 def test_options_of_a_gateway_that_do_not_fit(file, tmp_path, options, said):
-    words = ["gateway", "--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db",
-             "--wait", 0, "--broker", "localhost:9", *options]  # fmt: skip
+    words = ["gateway", file, "--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db",
+             "--broker", "localhost:9", *options]  # fmt: skip
     result = CliRunner().invoke(app, ["control", *(str(word) for word in words)])
     assert result.exit_code != 0
     assert said in " ".join((result.output + str(result.exception)).split())
     assert not (tmp_path / "s.db").exists()
+
+
+LIMITS = "[sensors]\nrange = [-50, 50]\nstart = [[-5], [5]]\ninputs = [[0, 0], [0.3, 0.1]]\n"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("A = [[0.99]]", "A = [[0.98]]", "made for another plant"),
+        ("epsilon = 1.0", "epsilon = 0.5", "asks for ε = 0.5"),
+        ("horizon = 40", "horizon = 41", "horizon"),
+        ("[mqtt]", "[sensors]\nevery = 0\n[mqtt]", "every"),
+        ("[mqtt]", "[sensors]\nfresh_noise = [1, 2]\n[mqtt]", "fresh_noise"),
+        ("wait = 0", "wait = -1", "[mqtt] wait must be at least 0"),
+        ("[mqtt]", LIMITS.replace("50]", "10]") + "[mqtt]", "outside of the sensor's range"),
+    ],
+)
+def test_files_that_do_not_fit_a_gateway(file, old, new, said):
+    pytest.importorskip("paho.mqtt.client")
+    file.write_text(ROOM.replace(old, new))
+    state = file.with_name("s.db")
+    words = ["gateway", file, "--mechanism", file.with_name("m.json"), "--state", state]
+    with private_broker(file.parent / "broker") as broker:
+        words += ["--resolution", 0.1, "--broker", broker.address]
+        result = CliRunner().invoke(app, ["control", *map(str, words)])
+    assert said in str(result.exception)
+    assert not state.exists()
+
+
+def test_public_limits_keep_the_range(file):
+    """|y| ≤ 5 + Σ 0.99^k · 0.9 · (0.3 + 0.1): inputs and private inputs, in this order."""
+    file.write_text(ROOM + LIMITS)
+    sensors = read_loop(file).sensors
+    assert sensors["range"] == (-50, 50)
+    low, high = sensors["reach"].outputs(read_loop(file).dynamics)
+    top = [5 * 0.99**t + 0.36 * sum(0.99**k for k in range(t)) for t in range(40)]
+    assert low[0] == pytest.approx(-5)
+    assert high[0] == pytest.approx(max(top))
+    more = LIMITS.replace("[0, 0], [0.3, 0.1]", "[0, 0, 0], [0.3, 0.1, 1]")
+    file.write_text(ROOM + more + "B = [[0.9, 0.9, 0.5]]\n")  # a disturbance, too
+    high = read_loop(file).sensors["reach"].outputs(read_loop(file).dynamics)[1]
+    top = [5 * 0.99**t + 0.86 * sum(0.99**k for k in range(t)) for t in range(40)]
+    assert high[0] == pytest.approx(max(top))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("range = 7", "pair"),
+        ("start = [[1], [2]]", "go together"),
+        ("range = [0, 1]\nstart = [[1], [2]]", "go together"),
+        (LIMITS[10:] + "D = [[1, 1]]", "D goes with B"),
+        ("x = 1", "unknown key"),
+    ],
+)
+def test_limits_that_are_none(file, text, said):
+    file.write_text(f"{ROOM}[sensors]\n{text}\n")
+    with pytest.raises(AffineDPError, match=said):
+        read_loop(file)

@@ -26,7 +26,15 @@ def network(tmp_path):
     pytest.importorskip("paho.mqtt.client")
     made = PrivateConsensus(nx.path_graph(["a", "b", "c"]), law="laplace", epsilon=1.0)
     made.write(tmp_path / "net.toml", rounds=4, values=VALUES)
+    with (tmp_path / "net.toml").open("a") as file:
+        file.write("[mqtt]\nlinger = 5\n")
     return tmp_path / "net.toml"
+
+
+def going(network, rounds):
+    """The network with other rounds."""
+    network.write_text(network.read_text().replace("rounds = 4\n", f"rounds = {rounds}\n"))
+    return network
 
 
 def launched(network, *words):
@@ -37,7 +45,7 @@ def launched(network, *words):
 def test_launch_poison_and_rerun(network, tmp_path):
     """A run; again with other rounds; poisoned by a forged message; begun again, for nothing."""
     home = tmp_path / "net-run"
-    with launched(network, "--linger", 5) as first:
+    with launched(network) as first:
         assert first.wait() == 0, first.said
     assert "agent a  round 4  message " in first.said
     said = overheard(home / "seen.jsonl")
@@ -50,10 +58,10 @@ def test_launch_poison_and_rerun(network, tmp_path):
         assert second.wait() == 0, second.said
     assert "--rerun begins again" in second.said
     assert "agent a  round 4  message " in second.said
-    with launched(network, "--rounds", 2) as fewer:
+    text = network.read_text()
+    with launched(going(network, 2)) as fewer:
         assert fewer.wait() == 2, fewer.said
     assert "beyond the 2 rounds" in fewer.said
-    text = network.read_text()
     network.write_text(text.replace("epsilon = 1.0", "epsilon = 0.25"))
     with launched(network) as edited:
         assert edited.wait() == 0, edited.said
@@ -66,18 +74,17 @@ def test_launch_poison_and_rerun(network, tmp_path):
     with private_broker(tmp_path / "broker") as broker:
         with (
             Connection(Broker.parse(broker.address), ["consensus/a/b"]) as attacker,
-            launched(network, "--broker", broker.address, "--rounds", 10**6) as poisoned,
+            launched(going(network, 10**6), "--broker", broker.address) as poisoned,
         ):
             assert attacker.receive(60.0) is not None
             forged = AgentMessage("a", "b", 1, 7, 10**6, 1e9, 1e9, 1 / 3)
             until(lambda: attacker.publish("consensus/a/b", encode(forged)) and poisoned.ended)
             assert poisoned.wait() == 2, poisoned.said
         assert "its draw is kept" in poisoned.said
+        network.write_text(text)
         with (
             Connection(Broker.parse(broker.address)) as attacker,
-            launched(
-                network, "--broker", broker.address, "--rerun", "--sealed", "--linger", 5
-            ) as again,
+            launched(network, "--broker", broker.address, "--rerun", "--sealed") as again,
         ):
             forged = AgentMessage("a", "b", 9, 7, 4, 1e9, 1e9, 1 / 3)
             until(lambda: attacker.publish("consensus/a/b", encode(forged)) and again.ended)
@@ -94,7 +101,7 @@ def test_launch_poison_and_rerun(network, tmp_path):
 
 @pytest.mark.slow
 def test_ctrl_c_ends_all(network, tmp_path):
-    with launched(network, "--rounds", 10**6) as running:
+    with launched(going(network, 10**6)) as running:
         until(lambda: (tmp_path / "net-run" / "c.log").exists())
         until(lambda: "listening" in (tmp_path / "net-run" / "c.log").read_text())
         assert running.end(signal.SIGINT) == 0, running.said
@@ -105,7 +112,7 @@ def test_ctrl_c_ends_all(network, tmp_path):
 def test_nobody_outlives_a_killed_launch(network, tmp_path):
     """Nor goes on looking for its broker: also a state is closed in order."""
     home = tmp_path / "net-run"
-    with launched(network, "--rounds", 10**6) as running:
+    with launched(going(network, 10**6)) as running:
         for log in [home / f"{name}.log" for name in VALUES]:
             until(lambda log=log: log.exists() and "listening" in log.read_text())
         assert len(processes_about(tmp_path)) == 1 + len(VALUES)

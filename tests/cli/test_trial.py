@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.app import app
-from affinedp.cli.control import design_loop, read_scales
+from affinedp.cli.control import design_loop
 from affinedp.control.loop_file import read_loop
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.broker import Broker
@@ -130,9 +130,9 @@ def test_a_mechanism_that_is_none_is_refused_before_anything_starts(loop, tmp_pa
 
 @pytest.mark.slow
 def test_a_process_that_ends_early(loop):
-    words = ["trial", str(loop), "--fresh-noise", "coarse"]
-    with pytest.raises(AffineDPError, match="the gateway ended: .*coarse"):
-        CliRunner().invoke(app, ["control", *words], catch_exceptions=False)
+    loop.write_text(LOOP + "[sensors]\nfresh_noise = [0.1, 0.2]\n")
+    with pytest.raises(AffineDPError, match="the gateway ended: .*fresh_noise"):
+        CliRunner().invoke(app, ["control", "trial", str(loop)], catch_exceptions=False)
 
 
 def test_broker(tmp_path):
@@ -173,8 +173,9 @@ def test_a_plant_whose_state_fades_is_told_once_what_to_do(tmp_path):
     assert run.said.count("the noise is uneven over time") == 1
     assert "use adjacency='forward'" in run.said
     assert "affinedp: the gateway ended: the noise of output" in run.said
-    scale = run.said.split("give --fresh-noise (a scale, here at least ")[1].split(")")[0]
-    with Command(tmp_path, "control", "trial", loop, "--fresh-noise", scale) as run:
+    scale = run.said.split("give [sensors] fresh_noise (a scale, here at least ")[1].split(")")[0]
+    loop.write_text(f"{HEATING}[sensors]\nfresh_noise = {scale}\n")
+    with Command(tmp_path, "control", "trial", loop) as run:
         assert run.wait() == 0, run.said
     assert "gateway: all steps, 96 of 96" in run.said
 
@@ -189,11 +190,3 @@ def test_fresh_noise_keeps_the_horizon_of_the_file(tmp_path):
     assert "at step 0 of 6" in (tmp_path / "heating-trial/gateway.log").read_text()
     assert "tracking: x1 was off by" in run.said
     assert "learned: a jump of x1 at best within ±" in run.said
-
-
-def test_fresh_noise_is_a_number_for_each_output():
-    assert read_scales(None) is None
-    assert read_scales("0.5") == 0.5
-    assert read_scales("0.5,1") == [0.5, 1.0]
-    with pytest.raises(AffineDPError, match="--fresh-noise: 'much' is not a number"):
-        read_scales("much")

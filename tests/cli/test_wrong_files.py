@@ -105,7 +105,7 @@ def test_kinds_of_files(folder):
         ("control plant problem.toml", "not a loop"),
         ("control sensor loop.toml", "loop.toml is a loop, not data"),
         (
-            "control gateway --mechanism mechanism.json --state s.db --resolution 1",
+            "control gateway loop.toml --mechanism mechanism.json --state s.db --resolution 1",
             "mechanism.json is a mechanism, not noise of a loop",
         ),
         ("consensus launch loop.toml", "loop.toml is a loop, not a network"),

@@ -39,9 +39,7 @@ def test_a_thermometer_over_a_week_and_a_year(steps, noise):
     assert noise_by_time(m)[-1, 0] == pytest.approx(noise, rel=0.01)
     assert noise_by_time(office(steps, None))[-1, 0] == pytest.approx(0.613, rel=0.01)
     assert f"sends noise of standard deviation {noise:.3g}" in m.notes[-2]
-    assert re.search(
-        r"\(Gateway\(every=(\d+)\), affinedp control gateway --every \1\)", m.notes[-1]
-    )
+    assert re.search(r"\(Gateway\(every=\d+\), every in \[sensors\] of a file\)", m.notes[-1])
 
 
 def test_what_is_stated_is_what_a_gateway_sends(tmp_path):

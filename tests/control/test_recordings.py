@@ -7,12 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.app import app
-from affinedp.cli.control import read_limits, read_resolution
+from affinedp.cli.control import read_resolution
 from affinedp.control import (
     Dither,
 )
 from affinedp.control.recordings import read_recording, study
-from affinedp.domains.dynamics import dynamics_of
 from affinedp.errors import AffineDPError
 
 
@@ -69,23 +68,10 @@ def test_sensor_command(tmp_path):
         list(read_recording(tmp_path / "absent"))
 
 
-def test_options_of_sensors(tmp_path):
+def test_resolution_in_words():
     assert read_resolution("exact") == "exact"
     assert read_resolution("0.1") == 0.1
     assert read_resolution("0.1, dither:6:0.1:0.01") == [0.1, Dither(6, 0.1, 0.01)]
     for bad in ("fine", "dither:6", "dither:x:1", ""):
         with pytest.raises(AffineDPError, match="--resolution"):
             read_resolution(bad)
-    assert read_limits(None) == {}
-    file = tmp_path / "limits.toml"
-    file.write_text("range = [0, 50]\nstart = [[10], [30]]\ninputs = [[0], [1]]\nB = [[0.1]]\n")
-    found = read_limits(file)
-    assert found["range"] == (0, 50)
-    low, _ = found["reach"].outputs(dynamics_of(([[0.9]], [[1.0]]), 5))
-    assert low[0] == pytest.approx(10 * 0.9**4)
-    file.write_text("range = [0, 50]\n")
-    assert read_limits(file) == {"range": (0, 50)}
-    for text in ("start = [[1], [2]]", "range = [0, 1]\nstart = [[1], [2]]", "range = 7", "x = 1"):
-        file.write_text(text)
-        with pytest.raises(AffineDPError, match=r"limits\.toml"):
-            read_limits(file)

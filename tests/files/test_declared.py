@@ -6,7 +6,7 @@ import pytest
 
 from affinedp.errors import AffineDPError
 from affinedp.files.documents import Field, FileKind
-from affinedp.files.values import a, as_written, at_least_zero, number, numbers, one_of, texts
+from affinedp.files.values import a, as_written, at_least, number, numbers, one_of, texts
 
 KIND = FileKind(
     {
@@ -14,7 +14,7 @@ KIND = FileKind(
         "noise": {
             "scale": Field(number),
             "law": Field(one_of("gaussian", "laplace"), "laplace"),
-            "delta": Field(at_least_zero(below=1.0)),
+            "delta": Field(at_least(below=1.0)),
             "points": Field(numbers),
             "matrix": Field(as_written),
         },

@@ -321,7 +321,10 @@ def test_ten_agents_in_processes(tmp_path):
     seen = tmp_path / "seen.jsonl"
     network = tmp_path / "network.toml"
     pairs = [[a, b, WEIGHT] for a in links for b in links[a] if int(a) < int(b)]
-    network.write_text(f"links = {json.dumps(pairs)}\n[noise]\nepsilon = 1\ndelta = 0.01\n")
+    network.write_text(
+        f"rounds = {ROUNDS}\nlinks = {json.dumps(pairs)}\n[noise]\nepsilon = 1\ndelta = 0.01\n"
+        "[mqtt]\nresend = 0.3\n"
+    )
     running = {}
 
     def begin(name, broker):
@@ -330,7 +333,7 @@ def test_ten_agents_in_processes(tmp_path):
             Command(
                 tmp_path, "consensus", "agent", "--id", name, "--network", network,
                 "--value-file", tmp_path / f"{name}.txt", "--state", tmp_path / f"{name}.db",
-                "--broker", broker.address, "--rounds", ROUNDS, "--resend", 0.3,
+                "--broker", broker.address,
             )
         )  # fmt: skip
         return running[name]

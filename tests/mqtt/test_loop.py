@@ -371,7 +371,7 @@ def check_run(plant_log, seen_log, topics):
 @pytest.mark.slow
 def test_whole_loop_in_processes_with_two_brokers(tmp_path, ready):
     file, seen, log = tmp_path / "v.toml", tmp_path / "seen.jsonl", tmp_path / "plant.jsonl"
-    file.write_text(VEHICLE)
+    file.write_text(f"{VEHICLE}[mqtt]\nlinger = 0.3\n")
     NOISE.save(tmp_path / "m.json")
     with (
         private_broker(tmp_path / "plant") as own,
@@ -388,12 +388,11 @@ def test_whole_loop_in_processes_with_two_brokers(tmp_path, ready):
         )
         with (
             Command(tmp_path, "control", "eavesdrop", *at, "--log", seen) as spy,
-            Command(tmp_path, "control", "cloud", file, *at, "--linger", 0.3) as cloud,
+            Command(tmp_path, "control", "cloud", file, *at) as cloud,
             Command(
-                tmp_path, "control", "gateway", *noise, *at, "--in-broker", own.address,
-                "--linger", 0.3,
+                tmp_path, "control", "gateway", file, *noise, *at, "--in-broker", own.address
             ) as gateway,
-        ):  # fmt: skip
+        ):
             for process in (spy, cloud, gateway):
                 process.ready()
             side = ("--out-broker", own.address, "--log", log)
@@ -445,9 +444,10 @@ def test_brokers_die_and_come_back(tmp_path, start, caplog, ready):
 def test_gateway_is_killed_and_started_again(tmp_path, start, shared, ready, caplog):
     seen, log = tmp_path / "seen.jsonl", tmp_path / "plant.jsonl"
     NOISE.save(tmp_path / "m.json")
+    (tmp_path / "v.toml").write_text(f"{VEHICLE}[mqtt]\nlinger = 0.5\n")
     words = (
-        "control", "gateway", "--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db",
-        "--resolution", "exact", "--broker", shared.address, "--linger", 0.5,
+        "control", "gateway", tmp_path / "v.toml", "--mechanism", tmp_path / "m.json",
+        "--state", tmp_path / "s.db", "--resolution", "exact", "--broker", shared.address,
     )  # fmt: skip
     processes = [Command(tmp_path, *words).ready()]
 
@@ -518,8 +518,9 @@ def test_two_gateways_on_one_topic(tmp_path, broker, start, ready):
 def test_the_claim_of_a_gateway_that_was_killed(tmp_path, broker, ready):
     """Its last will frees the topic; a stale claim can be taken over."""
     NOISE.save(tmp_path / "m.json")
-    words = ("control", "gateway", "--mechanism", tmp_path / "m.json", "--resolution", 0.01,
-             "--broker", broker.address, "--linger", 0.2)  # fmt: skip
+    (tmp_path / "v.toml").write_text(f"{VEHICLE}[mqtt]\nlinger = 0.2\n")
+    words = ("control", "gateway", tmp_path / "v.toml", "--mechanism", tmp_path / "m.json",
+             "--resolution", 0.01, "--broker", broker.address)  # fmt: skip
     with Command(tmp_path, *words, "--state", tmp_path / "a") as first:
         first.ready()
         with Command(tmp_path, *words, "--state", tmp_path / "b") as second:
@@ -661,8 +662,9 @@ def test_a_plant_that_nobody_answers_ends_with_a_code(tmp_path, broker):
     file.write_text(
         f"horizon = 3\n[plant]\nA = {A}\nB = {B}\nC = {C}\nx0 = [-20, 0]\n[controller]\n"
         f"feedback = {K}\nobserver = {L}\n[reference]\nconstant = [1, 0]\n"
+        "[mqtt]\npatience = 0.3\n"
     )
-    words = ("control", "plant", file, "--broker", broker.address, "--patience", 0.3)
+    words = ("control", "plant", file, "--broker", broker.address)
     with Command(tmp_path, *words) as plant:
         assert plant.wait() == 5
         assert "no answer to step 0 for 0.3 s" in plant.said

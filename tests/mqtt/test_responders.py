@@ -319,4 +319,4 @@ def test_refusals_speak_of_options_on_the_command_line():
     told = with_flags("ask for a redraw (redraw=True) with a ledger, or give moved=True")
     assert told == "ask for a redraw (--redraw) with a ledger, or give --moved"
     told = with_flags("give fresh_noise= (a scale), or a shorter horizon=; x=5 stays")
-    assert told == "give --fresh-noise (a scale), or a shorter --horizon; x=5 stays"
+    assert told == "give [sensors] fresh_noise (a scale), or a shorter horizon; x=5 stays"

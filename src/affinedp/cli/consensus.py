@@ -20,12 +20,10 @@ from affinedp.cli.options import (
     LEDGER,
     NETWORK,
     REDRAW,
-    RESEND,
     SAME_SECRET,
     attended,
     passwords,
     recovery,
-    timing,
 )  # fmt: skip
 from affinedp.cli.output import dropped, outcome_as_json
 from affinedp.errors import AffineDPError
@@ -47,25 +45,20 @@ def agent(
     public: Broker,
     name: str = Option(..., "--id", help="Name of this agent."),
     network: Path = Option(
-        ..., help="Network file: neighbours, weights, noise and rounds of this agent."
+        ..., help="Network file: neighbours, weights, noise, rounds, topic and timing."
     ),
     state: Path = _STATE,
     value_file: Path | None = Option(
         None, help="One number, secret; needed until the state exists."
     ),
-    bound: float | None = Option(None, help="Public bound on the size of values."),
     ledger: str | None = LEDGER,
     label: str | None = LABEL,
     same_secret: bool = SAME_SECRET,
-    rounds: int | None = Option(None, help="Rounds to go, instead of the file's.", min=0),
     redraw: bool = REDRAW,
     rerun: bool = recovery(
         False, "--rerun", help="Begin again from round 0 with the same draw; free."
     ),
     run: int | None = recovery(None, help="Which run: go on with it, or begin it; free.", min=1),
-    topic: str = timing("consensus", help="Where the agents meet, as a prefix of topics."),
-    resend: float = RESEND,
-    linger: float = timing(60.0, help="Seconds to stay after the last round.", min=0.0),
     keys: Path | None = passwords(None, help="Keys of the links: drop what they do not seal."),
 ) -> Answer:
     """Run one agent: publish its value with noise, once, and average with its neighbours.
@@ -84,11 +77,11 @@ def agent(
     from affinedp.mqtt.agent_process import Meeting, run_agent
     from affinedp.mqtt.connection import Connection
 
-    meeting = Meeting(public, topic)
     found = read_network_of(network)
+    meeting = Meeting(public, found.mqtt["topic"])
     links = found.consensus.links_of(name)
-    noise = found.consensus.noise_of(name, bound)
-    rounds = found.rounds if rounds is None else rounds
+    noise = found.consensus.noise_of(name, found.bound)
+    rounds = found.rounds
     value = None if value_file is None else read_value(value_file)
     sealing = None if keys is None else Keys.read(keys)
     if sealing is not None:
@@ -124,8 +117,8 @@ def agent(
             meeting,
             stop,
             rounds=rounds,
-            resend=resend,
-            linger=linger,
+            resend=found.mqtt["resend"],
+            linger=found.mqtt["linger"],
             on_round=lambda t: bar.update(t / (rounds or math.inf), f"round {t}"),
             keys=sealing,
         )

@@ -16,23 +16,17 @@ from affinedp.cli.commands import Answer
 from affinedp.cli.exits import KEPT, LOOP_ENDED
 from affinedp.cli.file_kinds import expect
 from affinedp.cli.options import (
-    FRESH_NOISE,
     LABEL,
     LEDGER,
-    LINGER,
     LOOP,
     OWN_BROKER,
     OWN_PASSWORD,
     PERIOD,
     REDRAW,
-    RESEND,
     SAME_SECRET,
-    WAIT,
     attended,
     own_side_broker,
     recovery,
-    sensors,
-    timing,
 )  # fmt: skip
 from affinedp.cli.output import dropped, outcome_as_json, promise_as_json
 from affinedp.errors import AffineDPError
@@ -146,6 +140,7 @@ def design_loop(
 
 def gateway(
     public: Broker,
+    loop: Path = LOOP,
     mechanism: Path = Option(..., help="Mechanism file."),
     state: Path = Option(..., help="State of this trajectory; secret, kept."),
     resolution: str | None = Option(
@@ -157,15 +152,6 @@ def gateway(
     ledger: str | None = LEDGER,
     label: str | None = LABEL,
     same_secret: bool = SAME_SECRET,
-    limits: Path | None = sensors(
-        None, help="File with the sensors' range and public limits that keep it (TOML)."
-    ),
-    measurement_error: float | None = sensors(
-        None, help="How far measurements may be off the equations otherwise."
-    ),
-    fresh_noise: str | None = FRESH_NOISE,
-    horizon: int | None = sensors(None, help="Steps of this run at most, if fewer.", min=1),
-    every: int = sensors(1, help="Send one of so many steps alone.", min=1),
     new_run: Literal["stop", "draw"] = recovery(
         "stop", help="When the plant is started anew: stop it, or draw and charge again."
     ),
@@ -175,30 +161,27 @@ def gateway(
     claim: bool = recovery(
         True, "--claim/--no-claim", help="Claim the topic, against a second gateway."
     ),
-    source: str = timing("plant/y", "--in", help="Topic of the measurements."),
-    target: str = timing("cloud/y", "--out", help="Topic to publish on."),
-    linger: float = LINGER,
-    wait: float = WAIT,
     in_password_file: Path | None = OWN_PASSWORD,
 ) -> Answer:
-    """Publish the plant's measurements with the noise of a saved mechanism.
+    """Publish the measurements of LOOP's plant with the noise of a saved mechanism.
 
+    Sensors, topics and timing are in the tables [sensors] and [mqtt] of LOOP.
     The noise is drawn once, when the state is made; after a crash or a restart the gateway goes
     on where it was, and repeats what it said.  A plant that is started anew is a new run, which
     needs a new draw.
 
     Examples
     --------
-    affinedp control gateway --mechanism noise.json --state run.db --resolution 0.1 --ledger
-        budget.db --broker mqtts://gateway@broker.example --in-broker localhost:1883
-    affinedp control gateway --mechanism noise.json --state run.db --resolution 0.1 --limits
-        limits.toml
+    affinedp control gateway loop.toml --mechanism noise.json --state run.db --ledger budget.db
+        --broker mqtts://gateway@broker.example --in-broker localhost:1883
     """
     from affinedp.mqtt.gateway_process import run_gateway
     from affinedp.mqtt.process import Place
 
     inside = own_side_broker(public, in_broker, in_password_file)
+    read = read_loop_of(loop)
     loaded = load_noise(mechanism)
+    read.check_noise(loaded)
     if resolution is None and not loaded.design.resolution:
         raise AffineDPError(
             "Missing option '--resolution': the noise was designed for no sensor, so say the step "
@@ -206,36 +189,34 @@ def gateway(
         )
     words = {
         "resolution": None if resolution is None else read_resolution(resolution),
-        "measurement_error": measurement_error,
-        "fresh_noise": read_scales(fresh_noise),
-        "horizon": horizon,
-        "every": every,
+        "horizon": read.horizon,
         "redraw": redraw,
         "moved": moved,
-        **read_limits(limits),
+        **read.sensors,
     }
     if new_run == "draw" and ledger is None:
         raise AffineDPError("--new-run draw needs a --ledger, which is charged for every run")
+    said = read.mqtt
     with ExitStack() as stack:
         stop = stack.enter_context(attended())
-        _warn_of_one_broker(public.address, inside.address, source)
+        _warn_of_one_broker(public.address, inside.address, said["measurements"])
         if not state.exists():
-            _reach((public, inside), wait, stop)  # nothing is drawn and charged in vain
+            _reach((public, inside), said["wait"], stop)  # nothing is drawn and charged in vain
             if ledger is None:
                 logger.warning("gateway: no ledger was given: nothing keeps count of this draw")
         opener = stack.enter_context(_states(loaded, state, ledger, label, same_secret, words))
         opened = opener(None)
         outcome = run_gateway(
             opened,
-            Place(inside, source),
-            Place(public, target),
+            Place(inside, said["measurements"]),
+            Place(public, said["noisy"]),
             stop,
-            linger=linger,
+            linger=said["linger"],
             on_step=stack.enter_context(_progress("gateway", opened.horizon)),
             renew=opener if new_run == "draw" else None,
             claim=claim,
             take_over=take_over,
-            patience=wait,
+            patience=said["wait"],
         )
     return _ended("gateway", outcome, opened.horizon)
 
@@ -308,10 +289,6 @@ def cloud(
         "predict", help="A step without a measurement: predict it, hold the input, or stop."
     ),
     state: Path | None = Option(None, help="Keep the observer here, to go on after a restart."),
-    source: str = timing("cloud/y", "--in", help="Topic of the noisy measurements."),
-    target: str = timing("cloud/u", "--out", help="Topic of the inputs."),
-    linger: float = LINGER,
-    wait: float = WAIT,
 ) -> Answer:
     """Answer noisy measurements with the inputs of the observer and feedback in LOOP.
 
@@ -329,14 +306,14 @@ def cloud(
         outcome = run_cloud(
             read.loop,
             read.horizon,
-            Place(public, source),
-            Place(public, target),
+            Place(public, read.mqtt["noisy"]),
+            Place(public, read.mqtt["inputs"]),
             stop,
             missing=missing,
             state=state,
-            linger=linger,
+            linger=read.mqtt["linger"],
             on_step=on_step,
-            patience=wait,
+            patience=read.mqtt["wait"],
         )
     return _ended("cloud", outcome, read.horizon)
 
@@ -350,12 +327,7 @@ def plant(
         "stop", help="Without an answer: end, or hold the input before and go on."
     ),
     run: str | None = Option(None, help="Name of this run, which no other has; random otherwise."),
-    source: str = timing("cloud/u", "--in", help="Topic of the inputs."),
-    target: str = timing("plant/y", "--out", help="Topic of the measurements."),
     period: float = PERIOD,
-    resend: float = RESEND,
-    patience: float = timing(60.0, help="Seconds of silence before it gives up.", min=0.01),
-    wait: float = WAIT,
     out_password_file: Path | None = OWN_PASSWORD,
 ) -> Answer:
     """Simulate the plant of LOOP: send y(t), wait for u(t), and so on to the horizon.
@@ -374,17 +346,17 @@ def plant(
         outcome = run_plant(
             read.loop,
             read.horizon,
-            Place(public, source),
-            Place(inside, target),
+            Place(public, read.mqtt["inputs"]),
+            Place(inside, read.mqtt["measurements"]),
             stop,
             log=log,
             period=period,
-            resend=resend,
-            patience=patience,
+            resend=read.mqtt["resend"],
+            patience=read.mqtt["patience"],
             silence=silence,
             run=run,
             on_step=on_step,
-            wait=wait,
+            wait=read.mqtt["wait"],
         )
     return _ended("plant", outcome, read.horizon)
 
@@ -445,70 +417,19 @@ def read_resolution(text: str) -> Any:
     """
     from affinedp.control.sensors import Dither
 
-    def one(word: str) -> Any:
-        if word.startswith("dither:"):
-            bits, step, *more = word.removeprefix("dither:").split(":")
-            return Dither(int(bits), float(step), *map(float, more))
-        return float(word)
-
-    what = "neither a number, nor dither:BITS:STEP, nor exact"
-    return text if text == "exact" else _one_or_list("--resolution", text, one, what)
-
-
-def read_scales(text: str | None) -> Any:
-    """Return what ``--fresh-noise`` says: a number, or one per output.
-
-    Examples
-    --------
-    >>> read_scales("0.1, 0.05")
-    [0.1, 0.05]
-    """
-    return None if text is None else _one_or_list("--fresh-noise", text, float, "not a number")
-
-
-def _one_or_list(option: str, text: str, read: Callable[[str], Any], what: str) -> Any:
-    """What stands between commas, read; alone where there is only one."""
-    found = []
+    if text == "exact":
+        return text
+    found: list[Any] = []
     for word in map(str.strip, text.split(",")):
+        kind, *figures = word.split(":")
         try:
-            found.append(read(word))
+            if kind == "dither":
+                bits, step, *more = figures
+                found.append(Dither(int(bits), float(step), *map(float, more)))
+            else:
+                found.append(float(word))
         except (ValueError, TypeError):
-            raise AffineDPError(f"{option}: {word!r} is {what}") from None
+            raise AffineDPError(
+                f"--resolution: {word!r} is neither a number, nor dither:BITS:STEP, nor exact"
+            ) from None
     return found if len(found) > 1 else found[0]
-
-
-def read_limits(path: Path | None) -> dict[str, Any]:
-    """Return the range of the sensors and the limits that keep it, from a TOML or JSON file."""
-    from affinedp.files.documents import Document, Field, FileKind
-    from affinedp.files.values import a, as_written
-
-    def limits(told: Document) -> dict[str, Any]:
-        from affinedp.control.sensors import Reach
-
-        found = told[""]
-        limits = [found[key] for key in ("start", "inputs", "B")]
-        if all(found[key] is None for key in found if key != "range"):
-            return {"range": tuple(found["range"])}
-        if any(one is None for one in limits):
-            raise AffineDPError("limits are start, inputs and B together")
-        if (found["A"] is None) != (found["C"] is None):
-            raise AffineDPError("the whole plant is A and C together")
-        reach = Reach(
-            tuple(found["start"]),
-            found["B"],
-            tuple(found["inputs"]),
-            found["D"],
-            None if found["A"] is None else (found["A"], found["C"]),
-        )
-        return {"range": tuple(found["range"]), "reach": reach}
-
-    if path is None:
-        return {}
-    pair, matrix = a("pair [low, high]"), Field(as_written)
-    fields = {
-        "range": Field(pair, needed="[low, high] of what the sensors can say"),
-        "start": Field(pair),
-        "inputs": Field(pair),
-        **dict.fromkeys("ABCD", matrix),
-    }
-    return FileKind({"": fields}).read(path, limits)

@@ -74,7 +74,7 @@ def with_flags(text: str) -> str:
     Examples
     --------
     >>> with_flags("it was moved: give moved=True, or reach=Reach(…)")
-    'it was moved: give --moved, or --limits FILE'
+    'it was moved: give --moved, or [sensors] start and inputs'
     """
     for before, after in _FLAGS:
         text = re.sub(before, after, text)
@@ -87,7 +87,12 @@ def with_flags(text: str) -> str:
     return f"{option}{text.removeprefix(first)}" if first and given else text
 
 
-_FLAGS = ((r"\breach=Reach\([^)]*\)", "--limits FILE"),)
+# what a loop's file says, and no option
+_FLAGS = (
+    (r"\breach=Reach\([^)]*\)", "[sensors] start and inputs"),
+    (r"\b(range|measurement_error|fresh_noise|every)=(?=[\s,.):;]|$)", r"[sensors] \1"),
+    (r"\bhorizon=(?=[\s,.):;]|$)", "horizon"),
+)
 
 
 def _code_of(stop: SystemExit) -> int:

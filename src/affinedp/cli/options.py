@@ -18,9 +18,7 @@ from affinedp.errors import AffineDPError
 from affinedp.mqtt.broker import PASSWORD_VARIABLE, Broker, password_from
 
 # Panels of --help: what is used every day stands first, outside of them.
-sensors = partial(Option, rich_help_panel="Sensors")
 recovery = partial(Option, rich_help_panel="Recovery")
-timing = partial(Option, rich_help_panel="Topics and timing")
 passwords = partial(Option, rich_help_panel="Passwords and TLS")
 
 LEDGER = Option(None, help="Budget that pays for the draw: a file, or postgresql://…#name.")
@@ -31,15 +29,9 @@ SAME_SECRET = Option(
     help="A change of the ledger's secret is one of these neighbours, too.",
 )
 REDRAW = recovery(False, "--redraw", help="Draw again for a lost state; needs a ledger.")
-FRESH_NOISE = sensors(
-    None, help="Scale of the noise that is fresh at every step, or one per output with commas."
-)
 LOOP = Argument(..., help="Loop file, TOML or JSON.", show_default=False)
 NETWORK = Argument(..., help="Network file, .toml or .json.", show_default=False)
-LINGER = timing(10.0, help="Seconds to stay after the last step.", min=0.0)
-WAIT = timing(60.0, "--wait", help="Seconds to wait for brokers at the start.", min=0.0)
-RESEND = timing(1.0, help="Seconds without an answer before it is sent again.", min=0.01)
-PERIOD = timing(0.0, help="Seconds per step, at least.", min=0.0)
+PERIOD = Option(0.0, help="Seconds per step, at least.", min=0.0)
 OWN_BROKER = Option(None, help="Broker on the plant's side, for the measurements.")
 OWN_PASSWORD = passwords(None, help="First line: password for the plant's broker.")
 

@@ -25,7 +25,7 @@ from affinedp.cli.commands import Answer
 from affinedp.cli.consensus import links_of, read_network_of
 from affinedp.cli.control import check_start, design_loop, load_noise, read_loop_of
 from affinedp.cli.exits import KEPT, UNEXPECTED
-from affinedp.cli.options import FRESH_NOISE, LOOP, NETWORK, PERIOD, attended
+from affinedp.cli.options import LOOP, NETWORK, PERIOD, attended
 from affinedp.cli.output import promise_as_json, say_json, warn
 from affinedp.errors import AffineDPError
 from affinedp.files.writing import folder_for_owner
@@ -59,7 +59,6 @@ def trial(
     resolution: str | None = Option(
         None, help="Step of the sensors, as for the gateway (default: exact, a simulation)."
     ),
-    fresh_noise: str | None = FRESH_NOISE,
     period: float = PERIOD,
 ) -> Answer:
     """Run the plant, the gateway, the cloud and an eavesdropper of LOOP on this machine.
@@ -103,9 +102,8 @@ def trial(
             "eavesdrop": ["--log", home / "seen.jsonl"],
             "cloud": [loop],
             "gateway": [
-                "--mechanism", noise, "--state", home / "secret.db", "--in-broker", own,
+                loop, "--mechanism", noise, "--state", home / "secret.db", "--in-broker", own,
                 *([] if resolution is None else ["--resolution", resolution]),
-                *([] if fresh_noise is None else ["--fresh-noise", fresh_noise]),
             ],
             "plant": [
                 loop, "--out-broker", own, "--log", home / "plant.jsonl", "--period", period,
@@ -167,13 +165,10 @@ def launch(
         None, help="States and logs, secret (default: beside the file, NAME-run)."
     ),
     broker: str | None = Option(None, help="Broker, host:port (default: start one)."),
-    topic: str = Option("consensus", help="Where the agents meet."),
-    rounds: int | None = Option(None, help="Rounds to go, instead of the file's.", min=0),
     rerun: bool = Option(False, "--rerun", help="Begin again with the same draws; free."),
     sealed: bool = Option(
         False, "--sealed", help="Make keys, and drop messages that they do not seal."
     ),
-    linger: float = Option(60.0, help="Seconds that agents stay for others at the end.", min=0.0),
 ) -> Answer:
     """Run all agents of a network as processes on this machine, and show what everyone sees.
 
@@ -182,16 +177,16 @@ def launch(
 
     Examples
     --------
-    affinedp consensus launch ring.toml --rounds 50
+    affinedp consensus launch ring.toml
     """
     from affinedp.mqtt.agent_process import Meeting
     from affinedp.mqtt.listening import Monitor
 
     found = read_network_of(network)
     names = found.consensus.process_names
-    goal = found.rounds if rounds is None else rounds
+    goal, topic = found.rounds, found.mqtt["topic"]
     if goal is None:
-        raise AffineDPError("say how many rounds: rounds in the network file, or --rounds")
+        raise AffineDPError(f"{network}: say how many rounds the agents go: rounds = 30")
     home = folder_for_owner(network.with_name(f"{network.stem}-run") if folder is None else folder)
     reached = _reached(home, found)
     one_end = len(reached) == len(names) and len(set(reached)) == 1 and reached[0][1] == goal
@@ -201,8 +196,7 @@ def launch(
     values = _value_files(found, home)
     if sealed:
         _make_keys(found, home)
-    words = ["--network", network, "--rounds", goal, "--topic", topic]
-    words += ["--linger", linger, "--run", _run(reached, rerun)]
+    words = ["--network", network, "--run", _run(reached, rerun)]
     agents: Processes = {}
     with ExitStack() as stack:
         stop = stack.enter_context(attended())

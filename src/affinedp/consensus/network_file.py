@@ -12,6 +12,8 @@
     [values]
     1 = 20.0
 
+``[noise] bound`` is a public bound on the size of values.  A table ``[mqtt]`` may say under which
+``topic`` the agents meet, after how many seconds they ``resend``, and how long they ``linger``.
 Every agent reads its neighbours, weights and noise from the same file, so nobody types a weight
 twice.  Everything but the values is public; values are for trials, where one person has them all.
 """
@@ -29,7 +31,7 @@ import numpy as np
 from affinedp.consensus.private import PrivateConsensus
 from affinedp.errors import AffineDPError
 from affinedp.files.documents import Document, Field, FileKind
-from affinedp.files.values import a, as_written, filled_list, number, one_of, shown
+from affinedp.files.values import a, as_written, at_least, filled_list, number, one_of, shown
 
 
 def _count(value: Any, where: str) -> int:
@@ -60,6 +62,12 @@ _NETWORK = FileKind(
             "delta": Field(_numbers),
             "mu": Field(_numbers),
             "sigma": Field(_numbers),
+            "bound": Field(number),
+        },
+        "mqtt": {
+            "topic": Field(a("text"), "consensus"),
+            "resend": Field(at_least(0.01), 1.0),
+            "linger": Field(at_least(), 60.0),
         },
     },
     needed={"noise": ": its law, epsilon, delta and mu"},
@@ -79,11 +87,17 @@ class NetworkFile:
         How many rounds the agents go.
     values : mapping of str to float
         Secret: x(0) of agents, for a trial; may be empty.
+    bound : float or None
+        A public bound on the size of values.
+    mqtt : mapping
+        ``topic`` under which the agents meet, and the seconds ``resend`` and ``linger``.
     """
 
     consensus: PrivateConsensus
     rounds: int | None
     values: Mapping[str, float] = field(repr=False)
+    bound: float | None
+    mqtt: Mapping[str, Any]
 
 
 def read_network(path: str | os.PathLike[str]) -> NetworkFile:
@@ -126,6 +140,7 @@ def read_network(path: str | os.PathLike[str]) -> NetworkFile:
 def _network_file(told: Document) -> NetworkFile:
     names, ends, weights = _links(told[""])
     noise = {key: value for key, value in told["noise"].items() if value is not None}
+    bound = noise.pop("bound", None)
     consensus = PrivateConsensus.from_edges(
         len(names),
         [names[a] for a, _ in ends],
@@ -143,7 +158,7 @@ def _network_file(told: Document) -> NetworkFile:
             secret[name] = number(value, "a value")
         except AffineDPError:  # it may be secret, whatever is wrong with it
             raise AffineDPError(f"the value of {shown(name)} must be a number") from None
-    return NetworkFile(consensus, told[""]["rounds"], secret)
+    return NetworkFile(consensus, told[""]["rounds"], secret, bound, told["mqtt"])
 
 
 def _links(top: Mapping[str, Any]) -> tuple[dict[str, int], list[tuple[str, str]], Any]:

@@ -391,10 +391,7 @@ def _remedies(sending: Sending, sensor: Sensor) -> Iterator[tuple[str, str, Send
             rarer = Sending.of(sending.mechanism, sending.steps, every)
             yield (
                 "every",
-                (
-                    f"one step of {every} (Gateway(every={every}), "
-                    f"affinedp control gateway --every {every})"
-                ),
+                f"one step of {every} (Gateway(every={every}), every in [sensors] of a file)",
                 rarer,
                 sensor,
             )

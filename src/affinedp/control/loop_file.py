@@ -21,7 +21,7 @@ It is TOML (or JSON with the same keys)::
 The keys, by table; those in brackets may be left out:
 
 ==============  ================================================================================
-(top)           horizon, and the tables below; [privacy] may be left out
+(top)           horizon, and the tables below; [privacy] and what follows may be left out
 [plant]         A, [B], C, [D], [x0], [state_names], [output_names]; [E], [F] and [private_names]
                 for private inputs: ``x(t+1) = A x + B u + E w``, ``y = C x + D u + F w``
 [controller]    feedback (K), observer (L), [xhat0]
@@ -30,6 +30,11 @@ The keys, by table; those in brackets may be left out:
                 ``time-local`` (default), ``manifold``, ``initial``, ``forward`` or ``input``
                 (with E there is no default); [window] (for ``input``: steps in a row, or
                 ``inf``); [cost]: ``outputs`` (default) or ``tracking``
+[sensors]       for the gateway: [range] (low, high) of readings, with public limits that keep it,
+                [start] and [inputs] (low, high; [B], [D] if disturbances enter too);
+                [measurement_error], [fresh_noise] (one number, or one per output), [every]
+[mqtt]          topics [measurements], [noisy], [inputs]; seconds [wait] (for brokers at the
+                start), [linger] (after the last step), [resend], [patience] (without an answer)
 ==============  ================================================================================
 
 A plant that only sends has no B, no [controller] and no [reference].  A matrix may also be the name
@@ -38,6 +43,7 @@ of a CSV file next to it.  Unknown keys are refused.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -48,13 +54,14 @@ from affinedp.arrays import FloatArray
 from affinedp.control.checks import shaped
 from affinedp.control.closed_loop import ClosedLoop
 from affinedp.control.plant import PrivatePlant, SteeredPlant, plant_of
+from affinedp.control.sensors import Reach
 from affinedp.domains.dynamics import Dynamics, checked_horizon
 from affinedp.errors import AffineDPError
 from affinedp.files.documents import Document, Field, FileKind
 from affinedp.files.values import (
     a,
     as_written,
-    at_least_zero,
+    at_least,
     check_names,
     numbers,
     one_of,
@@ -92,12 +99,31 @@ _LOOP = FileKind(
             "file": Field(a("name of a CSV file")),
         },
         "privacy": {
-            "epsilon": Field(at_least_zero()),
-            "delta": Field(at_least_zero(below=1.0)),
+            "epsilon": Field(at_least()),
+            "delta": Field(at_least(below=1.0)),
             "mu": Field(as_written, 1.0),
             "adjacency": Field(one_of("time-local", "manifold", "initial", "forward", "input")),
             "window": Field(a("number")),
             "cost": Field(one_of("outputs", "tracking"), "outputs"),
+        },
+        "sensors": {
+            "range": Field(a("pair [low, high]")),
+            "start": Field(a("pair [low, high]")),
+            "inputs": Field(a("pair [low, high]")),
+            "B": _MATRIX,
+            "D": _MATRIX,
+            "measurement_error": Field(a("number", "list")),
+            "fresh_noise": Field(a("number", "list")),
+            "every": Field(a("whole number")),
+        },
+        "mqtt": {
+            "measurements": Field(a("text"), "plant/y"),
+            "noisy": Field(a("text"), "cloud/y"),
+            "inputs": Field(a("text"), "cloud/u"),
+            "wait": Field(at_least(), 60.0),
+            "linger": Field(at_least(), 10.0),
+            "resend": Field(at_least(0.01), 1.0),
+            "patience": Field(at_least(0.01), 60.0),
         },
     },
     needed={"plant": ""},
@@ -139,6 +165,10 @@ class LoopFile:
     window: float = 1
     # whether the plant has inputs; otherwise the controller of ``loop`` sends zeros
     steered: bool = True
+    # arguments of a gateway: range, reach and errors of the sensors, which steps are sent
+    sensors: Mapping[str, Any] = field(default_factory=dict)
+    # topics, and seconds that processes wait
+    mqtt: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def dynamics(self) -> Dynamics:
@@ -248,7 +278,37 @@ def _loop_file(told: Document) -> LoopFile:
         private=private,
         window=1 if privacy["window"] is None else privacy["window"],
         steered=steered,
+        sensors=_sensors(told, plant, private, steered),
+        mqtt=told["mqtt"],
     )
+
+
+def _sensors(
+    told: Document, plant: SteeredPlant, private: PrivatePlant | None, steered: bool
+) -> dict[str, Any]:
+    """What a gateway is told; limits hold for inputs and private inputs, in this order."""
+    given = {key: value for key, value in told["sensors"].items() if value is not None}
+    limits = given.keys() & {"start", "inputs", "B", "D"}
+    if "range" in given:
+        given["range"] = tuple(given["range"])
+    if not limits:
+        return given
+    if not {"range", "start", "inputs"} <= given.keys():
+        raise AffineDPError("[sensors] range, start and inputs go together: limits that keep it")
+    start, inputs = tuple(given["start"]), tuple(given["inputs"])
+    enter: list[SteeredPlant | PrivatePlant] = [plant] if steered or private is None else []
+    if private is not None:
+        enter.append(private)
+    B = np.hstack([one.B for one in enter])
+    D: FloatArray | None = np.hstack([one.D for one in enter])
+    if "B" in limits:
+        B = told.rows("sensors", "B")
+        D = told.rows("sensors", "D") if "D" in limits else None
+    elif "D" in limits:
+        raise AffineDPError("[sensors] D goes with B: how inputs and disturbances enter y and x")
+    for key in limits:
+        del given[key]
+    return {**given, "reach": Reach(start, B, inputs, D, (plant.A, plant.C))}
 
 
 def _plant(told: Document) -> SteeredPlant:

@@ -200,7 +200,7 @@ class SensorStudy:
             share = self.nonlinearity / self.step
             lines.append(
                 f"  nonlinearity {self.nonlinearity:.2g} ({share:.2g} of a step) over a few steps; "
-                "add what the data sheet says, as --measurement-error"
+                "add what the data sheet says, as measurement_error"
             )
         elif self.step:
             lines.append("  nonlinearity too few readings per step to tell; see the data sheet")

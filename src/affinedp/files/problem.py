@@ -28,7 +28,7 @@ from affinedp.errors import AffineDPError
 from affinedp.files.documents import Document, Field, FileKind, fitted, zeros
 from affinedp.files.values import (
     as_written,
-    at_least_zero,
+    at_least,
     check_count,
     check_names,
     filled_list,
@@ -66,8 +66,8 @@ _PROBLEM = FileKind(
             "adjacency": Field(one_of("circuits", "free_sets", "directions")),
             "free_sets": Field(filled_list),
             "directions": Field(as_written),
-            "epsilon": Field(at_least_zero()),
-            "delta": Field(at_least_zero(below=1.0)),
+            "epsilon": Field(at_least()),
+            "delta": Field(at_least(below=1.0)),
         },
         "query": {"outputs": Field(as_written), "matrix": Field(as_written)},
         "noise": {

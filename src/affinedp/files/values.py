@@ -49,14 +49,14 @@ def number(value: Any, where: str) -> float:
     return found
 
 
-def at_least_zero(below: float = math.inf) -> Reader:
-    """Return a reader of numbers from 0 on, such as ε and δ."""
+def at_least(least: float = 0.0, below: float = math.inf) -> Reader:
+    """Return a reader of numbers from a least one on, such as ε, δ and seconds."""
 
     def read(value: Any, where: str) -> float:
         found = number(value, where)
-        if not 0.0 <= found < below:
+        if not least <= found < below:
             most = "" if math.isinf(below) else f" and less than {below:g}"
-            raise AffineDPError(f"{where} must be at least 0{most}, not {found}")
+            raise AffineDPError(f"{where} must be at least {least:g}{most}, not {found}")
         return found
 
     return read

@@ -262,6 +262,6 @@ class _Talk:
             )
             raise AffineDPError(
                 f"agent {message.agent!r} goes {theirs}, this one {ours}: they would wait for each "
-                f"other for ever. Give both the same --rounds. {FREE}"
+                f"other for ever. Give both the same rounds. {FREE}"
             )
         return self._agent.hear(message)

@@ -226,7 +226,7 @@ def _control_script(plant: Plant, reach: Any) -> str:
         ")",
         f'print("kept epsilon", noise.guarantee.epsilon({plant.delta!r}))',
         'print("typical error", float((noise_by_time(noise) ** 2).mean() ** 0.5))',
-        'noise.save("noise.json")    # affinedp control gateway --mechanism noise.json …',
+        'noise.save("noise.json")    # affinedp control gateway loop.toml --mechanism noise.json …',
         "",
     ])  # fmt: skip
 
