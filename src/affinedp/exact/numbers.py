@@ -53,7 +53,7 @@ FEW_DECIMALS = 4
 
 @lru_cache(maxsize=1 << 16)
 def _short(value: float) -> Fraction | None:
-    """The binary number, decimal or fraction that a finite double stands for; None at full length."""
+    """The short number that a finite double stands for; None for binary ones of full length."""
     exact = Fraction(value)
     if exact.denominator == 1 or abs(_odd(exact)) < SHORT_BINARY:
         return exact
