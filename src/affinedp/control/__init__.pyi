@@ -11,6 +11,7 @@ from .input_noise import design_input_noise as design_input_noise
 from .once import once_then_predict as once_then_predict
 from .once import predict as predict
 from .output_noise import design_output_noise as design_output_noise
+from .output_noise import dynamics_of as dynamics_of
 from .output_noise import independent_output_noise as independent_output_noise
 from .overheard import eavesdropper as eavesdropper
 from .sensors import Dither as Dither
