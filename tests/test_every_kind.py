@@ -156,6 +156,7 @@ KINDS = {
         None,
     ),
     "consensus": lambda: (network().mechanism, None),
+    "average of agents": lambda: (network().result, None),
     "regression": regression,
     "flows": flow_noise,
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,7 @@ from affinedp.tables import (
     read_release,
     with_total_rows,
 )
+from affinedp.tables.refusals import TableError
 
 AGES, STATES = ["0-9", "10-19", "20+"], ["yes", "no", "was"]
 CHILDREN = [{"age": "0-9", "married": ["yes", "was"]}]
@@ -167,3 +169,17 @@ def test_they_are_said_in_a_file(tmp_path):
     file = tmp_path / "table.toml"
     file.write_text(release.toml(), encoding="utf-8")
     assert read_release(file).release.impossible == CHILDREN
+
+
+def test_labels_that_read_alike_are_refused():
+    t = pd.DataFrame([[0, 1, 1], [0, 2, 2], [0, 3, 3]], [1, "1", "All"], ["yes", "no", "All"])
+    t = t.rename_axis(index="age", columns="married")
+    asked = {"totals": {"All": ["yes", "no"]}, "row_totals": {"All": [1, "1"]}, "epsilon": 1.0}
+    with pytest.raises(TableError, match="read alike"):
+        TableRelease(impossible=[{"age": 1, "married": "yes"}], **asked).release(t)
+
+
+@pytest.mark.parametrize("state", [["x", "y"], math.nan, None])
+def test_a_dependency_names_one_label(state):
+    with pytest.raises(TableError, match="one label"):
+        dependency("a", "b", {1: state, 2: "x"})

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import affinedp as adp
+from affinedp.errors import AffineDPError
 from affinedp.release.parts import PartError
 from affinedp.release.publish import OwnDrawer
 from affinedp.tables import TableRelease
@@ -305,5 +306,5 @@ def test_sums_that_nothing_can_be_said_about_are_refused():
     design = release.design(pandas.DataFrame({"a": [1], "b": [1], "c": [2]}))
     with pytest.raises(TableError, match="moved up to 0"):
         design.half_width_of_sum(3, 0.95)
-    with pytest.raises(TableError, match="at least 1"):
+    with pytest.raises(AffineDPError, match="at least 1"):
         design.half_width_of_sum(0, 0.95)

@@ -166,3 +166,13 @@ def test_bounds_are_said_in_a_file(tmp_path):
     assert first.neighbours == second.neighbours
     assert "at most 2 rows" in first.neighbours
     assert "'wage' between -2 and 5" in first.neighbours
+
+
+def test_parts_of_a_total_that_every_row_counts_in_are_refused():
+    """Their difference would be the same for all neighbours, and so without noise."""
+    t = pd.DataFrame({"ward": [None, "a", "b"], "w": [3, 1, 2], "m": [1, 1, 0], "all": [4, 2, 2]})
+    asked = {"hierarchy": ["ward"], "totals": {"all": ["w", "m"]}, "epsilon": 1.0}
+    with pytest.raises(TableError, match="without noise"):
+        TableRelease(mu={"w": (1, 1), "m": (1, 1)}, **asked).release(t)
+    out = TableRelease(mu={"w": (0, 1), "m": (0, 1)}, **asked).release(t)
+    assert (out.table["w"] + out.table["m"]).tolist() == out.table["all"].tolist()

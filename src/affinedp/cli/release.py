@@ -108,6 +108,10 @@ def report(
 
     expect(mechanism, "mechanism")
     loaded = Mechanism.load(mechanism, reverify=not trust)
+    if function and html is not None:
+        raise AffineDPError(
+            "--html writes the page of the mechanism: ask for it without --function"
+        )
     if function:
         return _functions(loaded, published, function, level, bound)
     if html is None:

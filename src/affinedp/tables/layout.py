@@ -156,6 +156,16 @@ class Layout:
         if left:
             raise TableError(f"mu says nothing about {listed(left)}", "", left[0])
         found = {name: amounts_of(size) for name, size in mu.items()}
+        for name, parts in totals.items():
+            fixed = [part for part in parts if part in found and found[part][0] == found[part][1]]
+            if len(fixed) > 1:
+                raise TableError(
+                    f"mu says that every row counts in {listed(fixed)}, which are parts of "
+                    f"{name!r}: their difference would be published without noise. A row that "
+                    "counts in one of them has bounds such as (0, 1) in each",
+                    "",
+                    fixed[0],
+                )
         for _ in self.columns:
             for name, parts in totals.items():
                 if all(part in found for part in parts):
@@ -309,6 +319,11 @@ def _impossible_cells(
                 label_words(x) for x in (value if isinstance(value, list | tuple) else [value])
             }
             if name in labels:
+                met = {label_words(label): label for label in labels[name]}
+                if any(met[label_words(x)] != x == x for x in labels[name]):
+                    raise TableError(
+                        f"impossible: different labels of {name!r} read alike, such as 1 and '1'"
+                    )
                 rows &= np.array([label_words(label) in wanted for label in labels[name]])
             else:
                 chosen &= np.array([column in wanted for column in columns])

@@ -411,6 +411,9 @@ def dependency(lower: str, upper: str, of: Mapping[Any, Any]) -> list[dict[str, 
     >>> dependency("city", "state", {"Reno": "NV", "Oakland": "CA", "Fresno": "CA"})
     [{'city': 'Reno', 'state': ['CA']}, {'city': ['Oakland', 'Fresno'], 'state': ['NV']}]
     """
+    for label, state in of.items():
+        if isinstance(state, list | tuple | set | dict) or has_no_label(state):
+            raise TableError(f"dependency: {label!r} has one label of {upper!r}, not {state!r}")
     every = list(dict.fromkeys(of.values()))
     found = []
     for one in every:
