@@ -116,16 +116,9 @@ def test_what_is_taken():
 
 
 @pytest.mark.parametrize("bits", [20, 34, 40, 44, 46])
-def test_near_dependence_is_decided_on_the_numbers_given(bits):
+def test_near_dependence_is_decided_on_the_coefficients_given(bits):
     """Doubles short of full length were written by somebody: no rank is left to rounding."""
-    nearly = 1 - 2.0**-bits
-    M = adp.AffineManifold([[2, -3, 0]])
-    noise, query = [[1.5, 1], [1.5 * nearly, 1]], [[1, 0, 1], [nearly, 0, 1]]
-    for law in ("gaussian", "laplace"):
-        g = adp.verify(M, noise, query=query, mu=[1, 1, 3], law=law)
-        assert g.sensitivity == pytest.approx(3, rel=1e-9)
-        assert g.sensitivity >= 3
     a = 2.0**-bits
-    D = adp.AffineManifold([[1, 1, 1, 1], [1, 1, 1 + a, 1 - 2 * a]])
-    assert D.dim == 2
-    assert adp.verify(D, 1.0, law="laplace").epsilon() >= 6
+    M = adp.AffineManifold([[1, 1, 1, 1], [1, 1, 1 + a, 1 - 2 * a]])
+    assert M.dim == 2
+    assert adp.verify(M, 1.0, law="laplace").epsilon() >= 6

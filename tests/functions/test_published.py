@@ -319,3 +319,11 @@ def test_functions_of_no_number_and_of_too_large_numbers():
         GAUSSIAN.function([1.0, 2.0, 3.0], lambda y: y[:0])
     assert tuple(GAUSSIAN.function([1.0, 2.0, 3.0], "2", certified=True)) == pytest.approx((2, 2))
     assert not GAUSSIAN.function([3e2, 7e2, 1e3], "exp(1000 * a)").bounded
+
+
+@pytest.mark.parametrize("f", [lambda y: None, lambda y: "x", lambda y: 1j, lambda y: []])
+def test_what_is_no_number_is_refused(f):
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    m = adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+    with pytest.raises(AffineDPError):
+        m.function([1.0, 2.0, 3.0], f)

@@ -53,6 +53,7 @@ from affinedp.exact.canonical import (
 )
 from affinedp.exact.modular import ModularForm, modular_form
 from affinedp.exact.numbers import (
+    SHORT_COEFFICIENT,
     given_rows,
     meaning,
     nonzeros,
@@ -730,7 +731,7 @@ def rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
     values = nonzeros(matrix)[2]
     if len(values) > EXACT_COEFFICIENTS or np.any(np.abs(values) < SMALLEST):
         return None
-    if short_numbers(values.tolist()) is None:
+    if short_numbers(values.tolist(), SHORT_COEFFICIENT) is None:
         return None
     return given_rows(matrix)
 

@@ -31,8 +31,9 @@ NOT_KEPT = "has more digits than double precision holds"
 WAY_OUT = "round it, or choose a larger unit"
 # A double m·2^e with an odd m below this is exactly that.
 SHORT_BINARY = 2**32
-# One with an odd m below this, five bits short of full length, is no computed number either.
-FULL_BINARY = 2**48
+# Coefficients of equations are, below this too: five bits short of full length, they are not
+# computed.  (Noise may be, and has few different numbers: some are short by chance.)
+SHORT_COEFFICIENT = 2**48
 # Beyond this, whole numbers are no sign that a number was written down by somebody.
 LARGEST_MEANT = 1e12
 # Decimals that a double stands for: people write up to 12 digits, and 15 always come back.
@@ -53,7 +54,7 @@ FEW_DECIMALS = 4
 
 @lru_cache(maxsize=1 << 16)
 def _short(value: float) -> Fraction | None:
-    """The short number that a finite double stands for; None for binary ones of full length."""
+    """The short binary number, decimal or fraction that a finite double stands for, if any."""
     exact = Fraction(value)
     if exact.denominator == 1 or abs(_odd(exact)) < SHORT_BINARY:
         return exact
@@ -64,9 +65,7 @@ def _short(value: float) -> Fraction | None:
     if abs(short.numerator) <= LARGEST_NUMERATOR and float(short) == value:
         return short
     text = f"{value:.{KEPT_DIGITS}g}"
-    if float(text) == value:
-        return Fraction(text)
-    return exact if abs(_odd(exact)) < FULL_BINARY else None
+    return Fraction(text) if float(text) == value else None
 
 
 def meaning(value: float) -> Fraction:
@@ -80,11 +79,13 @@ def meaning(value: float) -> Fraction:
     return Fraction(value) if found is None else found
 
 
-def short_numbers(values: Iterable[float]) -> list[Fraction] | None:
+def short_numbers(values: Iterable[float], longest: int = SHORT_BINARY) -> list[Fraction] | None:
     """Return what doubles stand for, or None if one of them is a binary number of full length."""
     found = []
     for value in values:
         short = _short(value)
+        if short is None and abs(_odd(Fraction(value))) < longest:
+            short = Fraction(value)
         if short is None:
             return None
         found.append(short)

@@ -268,7 +268,10 @@ def _attempt(called: Callable[[Any], Any], row: FloatArray) -> FloatArray:
     """The value at one point; NaN where a function stops because it is undefined there."""
     with np.errstate(all="ignore"):
         try:
-            return np.asarray(called(row), dtype=float)
+            found = called(row)
+            if found is None or isinstance(found, str):
+                raise AffineDPError(f"the function returns {found!r}, which is no number")
+            return np.asarray(found, dtype=float)
         except (ArithmeticError, ValueError) as error:
             if isinstance(error, AffineDPError):
                 raise
