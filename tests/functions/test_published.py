@@ -8,6 +8,7 @@ from scipy import stats
 
 import affinedp as adp
 from affinedp.control import design_output_noise
+from affinedp.errors import AffineDPError
 from affinedp.tables import TableRelease
 
 THREE = adp.AffineManifold.from_equations(["a + b = c"])
