@@ -37,7 +37,10 @@ exclude_patterns = ["_build", "gallery", "**/README.md"]
 templates_path = ["_templates"]
 nitpicky = True
 smartquotes = False  # options have two hyphens
-nitpick_ignore_regex = [("py:mod", r"affinedp\..*")]  # modules without a page
+nitpick_ignore_regex = [
+    ("py:mod", r"affinedp\..*"),  # modules without a page
+    ("py:class", r".* D\b.*|D\[k\].*"),  # what the docstrings of Mapping return
+]
 
 # Markdown
 myst_enable_extensions = ["dollarmath"]

@@ -47,7 +47,7 @@ class Mechanism(MechanismRecord):
     """``reconstruct(measure(x) + η)``, and what it promises.
 
     Designs make mechanisms: :func:`affinedp.design` and its like.  ``F x + Λ η`` of the paper is
-    one whose strategy is :class:`~affinedp.strategies.dense.Dense`; trees, margins and
+    one whose strategy is ``Dense``; trees, margins and
     trajectories have strategies of their own.  The guarantee follows from the three parts.
 
     Attributes

@@ -99,7 +99,7 @@ class MechanismRecord(Part):
         Parameters
         ----------
         **changes
-            Fields of :class:`~affinedp.privacy.design.Design`.
+            Fields of ``design``.
         """
         made = replace(self, design=replace(self.design, **changes))
         if "asked" not in changes and "guarantee" in self.__dict__:

@@ -161,6 +161,7 @@ def variance_in_product(n: int, dimensions: int, rate: float) -> float:
 
     Examples
     --------
+    >>> from affinedp.laws.bodies import continuous_error
     >>> variance_in_product(3, 2, 1.0) * 2 == continuous_error(3, 1.0)
     True
     """
