@@ -1,6 +1,7 @@
 """Functions of what is published, with intervals; and functions of what is private.
 
-What has a known reach (:func:`~affinedp.functions.peak`, :func:`~affinedp.functions.gini`, …) is a query of :func:`affinedp.design`.
+What has a known reach (:func:`~affinedp.functions.peak`, :func:`~affinedp.functions.gini`, …) is a
+query of :func:`affinedp.design`.
 """
 
 import lazy_loader
