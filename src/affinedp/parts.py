@@ -116,7 +116,7 @@ def locked(value: Kept) -> Kept:
     elif isinstance(value, dict):
         locked(list(value.values()))
     elif dataclasses.is_dataclass(value) and not isinstance(value, Part | type):
-        locked(vars(value))  # a part locks its own
+        locked([getattr(value, one.name) for one in dataclasses.fields(value)])  # parts lock theirs
     return value
 
 
