@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -127,20 +127,40 @@ def design_tree_margins(
     """
     if adjacency not in ("person", "replace"):
         raise AffineDPError(f"adjacency must be 'person' or 'replace', not {adjacency!r}")
+    table = Crossed(tuple(sizes))
+    check_attributes(len(table.sizes), adjacency)
+    domain = Placed(Totals.of(parent), table, fixed=adjacency == "replace")
+    return tree_margins_noise(
+        People(domain, adjacency, household, at_most), margins, epsilon=epsilon, delta=delta,
+        node_weights=node_weights, margin_weights=margin_weights, law=law,
+        releases=releases,
+    )  # fmt: skip
+
+
+def tree_margins_noise(
+    people: People,
+    margins: str | int | Iterable[Iterable[int]] | None = None,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    node_weights: ArrayLike | None = None,
+    margin_weights: ArrayLike | None = None,
+    law: str = "auto",
+    releases: int = 1,
+) -> Mechanism:
+    """Return noise for people in tables at all places; see :func:`design_tree_margins`."""
     if law not in ("auto", "gaussian", "laplace"):
         raise AffineDPError(f"law must be 'auto', 'gaussian' or 'laplace', not {law!r}")
     if law == "gaussian" and not delta > 0:
         raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
-    table = Crossed(tuple(sizes))
-    check_attributes(len(table.sizes), adjacency)
-    tree = Totals.of(parent)
-    domain = Placed(tree, table, fixed=adjacency == "replace")
-    people = People(domain, adjacency, household, at_most)
+    domain: Any = people.domain
     count = checked_releases(releases)
-    cost = checked_weights(tree, node_weights)
-    d = len(table.sizes)
+    cost = checked_weights(domain.places, node_weights)
+    heaviest = 1.0 if node_weights is None else float(np.asarray(node_weights).max())
+    d = len(domain.crossed.sizes)
     wanted = margin_sets(d, f"<={d}" if margins is None else margins)
-    ask = _Question(people, domain, wanted, cost, _margin_weights(wanted, margin_weights))
+    by_margin = _margin_weights(wanted, margin_weights)
+    ask = _Question(people, domain, wanted, cost, by_margin, heaviest)
     found: list[Mechanism] = []
     if law != "gaussian":
         found.extend(_laplace(ask, pure_share(epsilon, count)))
@@ -171,6 +191,7 @@ class _Question:
     wanted: Sets
     cost: FloatArray
     margin_weights: FloatArray
+    heaviest: float  # the largest weight of a node, in whose units the costs are
 
     @property
     def tree(self) -> Totals:
@@ -191,7 +212,7 @@ class _Question:
 
     def value_of(self, variances: Callable[[int], FloatArray]) -> float:
         """Weighted squared error, from the variances of a cell of every margin, breadth first."""
-        return math.fsum(
+        return self.heaviest * math.fsum(
             weight * cells_of(self.sizes, A) * float(self.cost @ variances(A))
             for A, weight in zip(self.wanted.tolist(), self.margin_weights.tolist())
         )

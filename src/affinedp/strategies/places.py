@@ -286,7 +286,7 @@ class Product(OfPlaces):
                 found = own * np.sqrt(self.y)[:, None] / self._inverse(B)
                 parts.append(found[self.first(B) :].ravel())
             rows.append(np.concatenate(parts))
-        return np.array(rows)
+        return np.array(rows).reshape(-1, self.coordinates)
 
     def spread(self, drawn: FloatArray) -> FloatArray:
         """Return outputs of noise for simulation, one row per row of η."""
@@ -602,7 +602,7 @@ class CountedPlaces(OfPlaces):
                         kept[: np.searchsorted(nodes, self.first(B))] = 0.0
                         part += share * kept
             rows.append(np.concatenate([part.ravel() for part in parts]))
-        return np.array(rows)
+        return np.array(rows).reshape(-1, self.coordinates)
 
     def spread(self, drawn: FloatArray) -> FloatArray:
         """Return outputs of noise for simulation, one row per row of η."""

@@ -2,6 +2,7 @@
 
 A large table that is one tree of totals, and one whose numbers are to be at least 0, is designed in
 time that grows with its size, by :mod:`affinedp.designs.tree`: it counts people, in whole numbers.
+So is a large tree of rows that split one total column, by :mod:`affinedp.designs.places`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, within_range
+from affinedp.designs.places import tree_margins_noise
 from affinedp.designs.tree import tree_noise, tree_noise_for_targets
 from affinedp.designs.tree_bound import PoorDesignError
+from affinedp.domains.crossed import Crossed, Placed
 from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import GaussianCurve
@@ -26,8 +29,8 @@ from affinedp.tables.layout import Layout
 from affinedp.tables.least_noise import table_noise
 from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.noise import DesignedNoise, impossible_words, table_guarantee
-from affinedp.tables.people import is_tree, sum_of
 from affinedp.tables.refusals import TableError, closest
+from affinedp.tables.split import SplitTree, parents_of, split_of, sums_of
 from affinedp.tables.whole_numbers import multiples_of
 
 # Numbers up to which a hierarchy is designed move by move, for any numbers.
@@ -42,7 +45,7 @@ MOST_DENSE = 700
 def design_table(description: TableDescription, layout: Layout, rows: int) -> DesignedNoise:
     """Design the noise for a table of so many rows; see :meth:`TableRelease.design`."""
     weights = layout.weights(description.weights, description.mu)
-    parent = parents_of(layout) if _goes_as_tree(description, layout) else None
+    parent = tree_of(layout) if _goes_as_tree(description, layout) else None
     if parent is not None:
         try:
             return _tree_design(description, layout, parent, weights)
@@ -50,6 +53,10 @@ def design_table(description: TableDescription, layout: Layout, rows: int) -> De
             # a deep chain: noise on sums along it is designed as a whole where it is small enough
             if len(layout.private) > MOST_DENSE:
                 raise _too_deep(error, len(layout.private)) from None
+    split = split_of(layout) if _goes_as_split(description, layout) else None
+    by_rows = None if split is None else split.weights(weights)
+    if split is not None and by_rows is not None:
+        return _split_design(description, layout, split, by_rows)
     who = neighbours_of(description, layout, manifold_of(layout))
     releases = rows if description.row_mode == "composed" else 1
     planned = releases * description.releases
@@ -71,7 +78,7 @@ def design_for_targets(
     description: TableDescription, layout: Layout, targets: Mapping[Any, float]
 ) -> DesignedNoise:
     """Design with the least budget; see :meth:`TableRelease.design_for`."""
-    parent = parents_of(layout)
+    parent = tree_of(layout)
     if parent is None or layout.row_names is None or amount(description) is None:
         raise TableError("accuracy targets are for tables that are one tree of totals of counts")
     if not description.delta > 0:
@@ -106,6 +113,13 @@ def _goes_as_tree(description: TableDescription, layout: Layout) -> bool:
     return len(layout.private) > FEW or description.nonnegative
 
 
+def _goes_as_split(description: TableDescription, layout: Layout) -> bool:
+    """Whether a table goes the way of split trees if it is one: large, and of counts."""
+    many = len(layout.private) > MANY and description.whole is not False
+    known = description.adjacency in ("person", "replace") and (description.counts or many)
+    return known and len(layout.private) > FEW and _goes_as_tree(description, layout)
+
+
 def amount(description: TableDescription) -> int | None:
     """Return what a person counts for at most, if that is one whole number.
 
@@ -117,21 +131,10 @@ def amount(description: TableDescription) -> int | None:
     return int(size) if size >= 1 and size == int(size) else None
 
 
-def parents_of(layout: Layout) -> IntArray | None:
+def tree_of(layout: Layout) -> IntArray | None:
     """Return the parent of every number, −1 at the top; None if it is not one tree of totals."""
-    sums = []
-    private = frozenset(layout.private.tolist())
-    for place, relation in enumerate(layout.relations):
-        one = sum_of(relation, place, private)
-        if one is None or one[0] < 0 or relation.offset:
-            return None
-        sums.append(one)
-    if layout.sums or not is_tree(sums):
-        return None
-    parent = np.full(layout.cells, -1, dtype=np.int64)
-    for total, parts in sums:
-        parent[list(parts)] = total
-    return parent if int((parent < 0).sum()) == 1 else None
+    sums = sums_of(layout)
+    return None if sums is None else parents_of(sums, layout.cells)
 
 
 def _people_of(description: TableDescription, layout: Layout, parent: IntArray) -> People:
@@ -157,6 +160,28 @@ def _tree_design(
     guarantee = _kept(mechanism.guarantee, description)
     words = guarantee.neighbours + impossible_words(layout)
     guarantee = replace(guarantee, neighbours=words)
+    return DesignedNoise(
+        description, layout, mechanism, guarantee,
+        move=guarantee.neighbours, compared=mechanism.alternatives,
+    )  # fmt: skip
+
+
+def _split_design(
+    description: TableDescription,
+    layout: Layout,
+    split: SplitTree,
+    weights: tuple[FloatArray, FloatArray],
+) -> DesignedNoise:
+    """The design of a table that is a tree of rows, each of which splits one total."""
+    move: Any = description.adjacency
+    domain = Placed(Totals.of(split.parent), Crossed((len(split.parts),)), move == "replace")
+    size = amount(description) or 1
+    mechanism = tree_margins_noise(
+        People(domain, move, description.household, description.at_most, size),
+        epsilon=description.epsilon, delta=description.delta, node_weights=weights[0],
+        margin_weights=weights[1], law=description.law or "auto", releases=description.releases,
+    )  # fmt: skip
+    guarantee = _kept(mechanism.guarantee, description)
     return DesignedNoise(
         description, layout, mechanism, guarantee,
         move=guarantee.neighbours, compared=mechanism.alternatives,
