@@ -22,6 +22,7 @@ from affinedp.domains.crossed import Crossed, Placed
 from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import GaussianCurve
+from affinedp.laws.gaussian import Gaussian
 from affinedp.neighbours.people import People
 from affinedp.privacy.guarantee import Asked, Guarantee
 from affinedp.tables.describe import TableDescription
@@ -30,11 +31,17 @@ from affinedp.tables.least_noise import table_noise
 from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.noise import DesignedNoise, impossible_words, table_guarantee
 from affinedp.tables.refusals import TableError, closest
-from affinedp.tables.split import SplitTree, parents_of, split_of, sums_of
+from affinedp.tables.split import parents_of, split_of, sums_of
 from affinedp.tables.whole_numbers import multiples_of
 
 # Numbers up to which a hierarchy is designed move by move, for any numbers.
 FEW = 150
+# A certified excess that is not worth another design.
+SMALL = 1e-3
+# Where people move, Gaussian noise on a split tree may be off by a part of this; and numbers up to
+# which other bodies of noise are looked at.
+NEAR = 1.1
+TINY = 40
 # Where a person counts for more than 1, numbers may be decimals; beyond this size they are whole.
 MANY = 1000
 # Numbers up to which noise for a deep chain of totals is designed with matrices.
@@ -53,10 +60,19 @@ def design_table(description: TableDescription, layout: Layout, rows: int) -> De
             # a deep chain: noise on sums along it is designed as a whole where it is small enough
             if len(layout.private) > MOST_DENSE:
                 raise _too_deep(error, len(layout.private)) from None
-    split = split_of(layout) if _goes_as_split(description, layout) else None
-    by_rows = None if split is None else split.weights(weights)
-    if split is not None and by_rows is not None:
-        return _split_design(description, layout, split, by_rows)
+    structured = _split_design(description, layout, weights)
+    if structured is not None and (_settled(structured) or len(layout.private) > FEW):
+        return structured
+    listed = _listed_design(description, layout, weights, rows)
+    if structured is None or listed.weighted_error <= structured.weighted_error:
+        return listed
+    return structured
+
+
+def _listed_design(
+    description: TableDescription, layout: Layout, weights: FloatArray | None, rows: int
+) -> DesignedNoise:
+    """The design that lists what neighbours differ by."""
     who = neighbours_of(description, layout, manifold_of(layout))
     releases = rows if description.row_mode == "composed" else 1
     planned = releases * description.releases
@@ -101,23 +117,20 @@ def design_for_targets(
     return DesignedNoise(met, layout, mechanism, guarantee, move=guarantee.neighbours)
 
 
-def _goes_as_tree(description: TableDescription, layout: Layout) -> bool:
-    """Whether a table goes the way of trees if it is one; only public things decide."""
+def _counts_people(description: TableDescription, layout: Layout) -> bool:
+    """Whether a table is one data set in whole numbers of people; only public things decide."""
     size = amount(description)
     if layout.row_names is None or description.adjacency == "swaps" or description.cells:
         return False
     if size is None or not description.epsilon or description.round_to not in (None, 1):
         return False
-    if size != 1 and len(layout.private) <= MANY:
-        return False  # numbers may be decimals
-    return len(layout.private) > FEW or description.nonnegative
+    return size == 1 or len(layout.private) > MANY  # a smaller one may hold decimals
 
 
-def _goes_as_split(description: TableDescription, layout: Layout) -> bool:
-    """Whether a table goes the way of split trees if it is one: large, and of counts."""
-    many = len(layout.private) > MANY and description.whole is not False
-    known = description.adjacency in ("person", "replace") and (description.counts or many)
-    return known and len(layout.private) > FEW and _goes_as_tree(description, layout)
+def _goes_as_tree(description: TableDescription, layout: Layout) -> bool:
+    """Whether a table goes the way of trees if it is one."""
+    many = len(layout.private) > FEW or description.nonnegative
+    return many and _counts_people(description, layout)
 
 
 def amount(description: TableDescription) -> int | None:
@@ -167,25 +180,44 @@ def _tree_design(
 
 
 def _split_design(
-    description: TableDescription,
-    layout: Layout,
-    split: SplitTree,
-    weights: tuple[FloatArray, FloatArray],
-) -> DesignedNoise:
+    description: TableDescription, layout: Layout, weights: FloatArray | None
+) -> DesignedNoise | None:
     """The design of a table that is a tree of rows, each of which splits one total."""
     move: Any = description.adjacency
-    domain = Placed(Totals.of(split.parent), Crossed((len(split.parts),)), move == "replace")
+    whole = description.counts or (len(layout.private) > MANY and description.whole is not False)
+    if move not in ("person", "replace") or not whole or not _counts_people(description, layout):
+        return None
+    split = split_of(layout)
+    shares = None if split is None else split.weights(weights)
+    if split is None or shares is None:
+        return None
+    tree = Totals.of(split.parent)
+    # small cross-tabulations, and weights of their own, have all their moves listed
+    if len(layout.private) <= FEW and not (shares.exact and tree.depth.max() > 1):
+        return None
+    domain = Placed(tree, Crossed((len(split.parts),)), move == "replace")
     size = amount(description) or 1
     mechanism = tree_margins_noise(
         People(domain, move, description.household, description.at_most, size),
-        epsilon=description.epsilon, delta=description.delta, node_weights=weights[0],
-        margin_weights=weights[1], law=description.law or "auto", releases=description.releases,
+        epsilon=description.epsilon, delta=description.delta, node_weights=shares.rows,
+        margin_weights=shares.columns, law=description.law or "auto",
+        releases=description.releases,
     )  # fmt: skip
     guarantee = _kept(mechanism.guarantee, description)
     return DesignedNoise(
-        description, layout, mechanism, guarantee,
-        move=guarantee.neighbours, compared=mechanism.alternatives,
+        description, layout, mechanism, guarantee, move=guarantee.neighbours,
+        compared=mechanism.alternatives if shares.exact else (),
     )  # fmt: skip
+
+
+def _settled(structured: DesignedNoise) -> bool:
+    """Whether no other design of a small table of this kind has less noise, or hardly less."""
+    mechanism = structured.mechanism
+    if structured.description.adjacency == "replace":
+        gaussian = [one.error for one in structured.compared if one.law == Gaussian.words]
+        near = min(gaussian, default=math.inf) <= NEAR * structured.weighted_error
+        return not near and len(structured.layout.private) > TINY
+    return mechanism.law != "gaussian" or (mechanism.gap is not None and mechanism.gap <= SMALL)
 
 
 def _too_deep(error: PoorDesignError, numbers: int) -> TableError:

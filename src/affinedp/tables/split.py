@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,14 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.tables.layout import Layout
 from affinedp.tables.people import Sum, is_tree, sum_of
+
+
+class Shares(NamedTuple):
+    """Weights of rows, and of the total column and its parts: whether they multiply to all."""
+
+    rows: FloatArray
+    columns: FloatArray
+    exact: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,17 +57,20 @@ class SplitTree:
         rows = len(self.parent)
         return self.cells(np.ones((rows, len(self.parts)), np.intp), np.full(rows, len(self.parts)))
 
-    def weights(self, given: FloatArray | None) -> tuple[FloatArray, FloatArray] | None:
-        """Return weights of rows, and of total and parts, that multiply to these; else None."""
+    def weights(self, given: FloatArray | None) -> Shares | None:
+        """Return weights of rows, and of total and parts, near these; None if some are 0."""
         if given is None:
-            return np.ones(len(self.parent)), np.ones(2)
+            return Shares(np.ones(len(self.parent)), np.ones(2), True)
         table = given.reshape(len(self.parent), -1)
-        rows = table[:, self.total]
-        if not rows.min() > 0:
+        if not table.min() > 0:
             return None
-        share = table[:, self.parts] / rows[:, None]
-        even = bool(np.all(np.abs(share - share[0, 0]) <= 1e-12 * share[0, 0]))
-        return (rows, np.array([1.0, share[0, 0]])) if even and share[0, 0] > 0 else None
+        rows, every = table.sum(axis=1), float(table.sum())
+        columns = np.array([table[:, self.total].sum(), table[:, self.parts].sum()]) / every
+        columns[1] /= len(self.parts)
+        product = np.empty(table.shape)
+        product[:, self.total] = rows * columns[0]
+        product[:, self.parts] = rows[:, None] * columns[1]
+        return Shares(rows, columns, bool(np.allclose(product, table, rtol=1e-12, atol=0)))
 
 
 def parents_of(sums: list[Sum], count: int) -> IntArray | None:
