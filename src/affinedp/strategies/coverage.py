@@ -9,7 +9,6 @@ stand have another rank than they have up to rounding, nobody knows which was me
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,6 +25,7 @@ from affinedp.exact.modular import (
     Residues,
     draw_primes,
     product,
+    rank_of_floats,
     reduced,
     residues_of_floats,
     residues_of_rationals,
@@ -163,19 +163,13 @@ def normalised(vector: FloatArray) -> FloatArray:
 def noise_rank(noise: FloatArray) -> int:
     """Return the rank of noise: exactly if its numbers were given, else up to their rounding."""
     few = float(noise.size) * min(noise.shape) <= MOST_WORK
-    return _exact_rank(noise) if few and meant_numbers(noise) else len(_pivots(noise)[0])
-
-
-def _exact_rank(noise: FloatArray) -> int:
-    """The rank of the numbers that the doubles stand for."""
-    primes = itertools.islice(draw_primes(noise.tobytes()), PRIMES)
-    return max(len(reduced(residues_of_floats(noise, p), None, p)[1]) for p in primes)
+    return rank_of_floats(noise) if few and meant_numbers(noise) else len(_pivots(noise)[0])
 
 
 def _check_rank(noise: FloatArray) -> None:
     """Refuse noise whose numbers are of a higher rank than they seem to be up to rounding."""
     seeming = len(_pivots(noise)[0])
-    if seeming < min(noise.shape) and _exact_rank(noise) > seeming:
+    if seeming < min(noise.shape) and rank_of_floats(noise) > seeming:
         raise AffineDPError(LAST_DIGITS.format(seeming))
 
 
