@@ -131,7 +131,7 @@ def test_least_squares_over_the_whole_table(case, delta):
     nobody = np.abs(span).sum(axis=1) == 0
     assert (rows[nobody] == 0).all()
     assert design.guarantee.holds(1.0, delta)
-    assert "nobody has a combination of labels that is impossible" in design.guarantee.neighbours
+    assert "labels that is impossible, in both" in dict(design.report().promise)["neighbours"]
 
 
 @pytest.mark.parametrize(("delta", "margins"), [(1e-6, "<=2"), (0.0, "<=2"), (0.0, "<=1")])

@@ -575,8 +575,8 @@ class MarginDesign:
         noise = zip(map(str, found.index), found["numbers"].tolist(), found["noise"].tolist())
         report = grouped_report(self.mechanism, title, noise)
         if self.fitted is not None:
-            zeros = ("note", "cells of impossible combinations are 0; all others are fitted to it")
-            report = replace(report, totals=(*report.totals, zeros))
+            told = {**dict(report.promise), "neighbours": self.guarantee.neighbours}
+            report = replace(report, promise=tuple(told.items()))
         if not asked.whole:
             return report
         words = "whole numbers" + (" of at least 0" if asked.nonnegative else "")
