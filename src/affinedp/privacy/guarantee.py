@@ -22,7 +22,7 @@ from affinedp.laws.base import Law
 from affinedp.laws.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise, pair_of
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.whole import Whole
-from affinedp.parts import Part
+from affinedp.parts import Locked, Part
 from affinedp.strategies.base import Proof, Strategy, rounded_up
 
 MOST_RELEASES = 10**9
@@ -77,7 +77,7 @@ SHOWN_DELTAS = (1e-9, 1e-6, 1e-3)
 
 
 @dataclass(frozen=True, eq=False)
-class Guarantee:
+class Guarantee(Locked):
     """What a mechanism promises about its neighbours.
 
     ε and δ always come from an upper bound of the sensitivity, so they hold also where

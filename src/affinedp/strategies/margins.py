@@ -35,7 +35,7 @@ from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
 from affinedp.laws.reach import Reach, Steps, laplace_spread, sum_reach, whole_reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
-from affinedp.parts import frozen
+from affinedp.parts import frozen, locked
 from affinedp.strategies.base import (
     GRID_BITS,
     SHARE,
@@ -270,7 +270,8 @@ class OfMargins(MarginOutputs):
         basis = self.basis(B, j)
         key = j, id(basis)
         if key not in self._answers:
-            self._answers[key] = answer_variances(self.workloads[j], basis, self.sizes[j])
+            found = answer_variances(self.workloads[j], basis, self.sizes[j])
+            self._answers[key] = locked(found)
         return self._answers[key]
 
     @cached_property

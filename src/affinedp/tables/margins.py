@@ -18,6 +18,7 @@ from affinedp.domains.crossed import MOST_PEOPLE, MOST_RECORDS, counts_of_record
 from affinedp.errors import AffineDPError
 from affinedp.intervals import checked_level, whole_ends
 from affinedp.mechanism import Mechanism
+from affinedp.parts import Locked
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.show.page import FOLDED_OUTPUTS, Report
 from affinedp.show.report import grouped_report
@@ -41,7 +42,7 @@ ZEROS = "; nobody has a combination of labels that is impossible, in both"
 
 
 @dataclass(frozen=True, eq=False)
-class Asked:
+class Asked(Locked):
     """Labels of an attribute, and what is asked about them: see :func:`prefix`.
 
     Attributes
@@ -429,7 +430,7 @@ class MarginRelease(Description):
 
 
 @dataclass(frozen=True, eq=False)
-class MarginDesign:
+class MarginDesign(Locked):
     """Noise for margins, with what it promises; nothing in it depends on private numbers.
 
     Attributes
