@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -51,9 +52,9 @@ def table_function(
         ends = _ends_of_mean(asked, outputs[asked.places] // len(layout.columns), bounds)
         return found if ends is None else within(found, *ends, BOUNDED)
 
-    bounds = None
-    if design.description.has_values:
-        amounts = layout.amounts(design.description.mu)
+    bounds, mu = None, design.description.mu
+    if isinstance(mu, Mapping) and design.description.has_values:
+        amounts = layout.amounts(mu)
         each = np.array([[float(end) for end in amounts[name]] for name in layout.columns])
         bounds = each[outputs % len(layout.columns)]
     columns, every = list(layout.columns), list(range(layout.cells))
