@@ -83,7 +83,7 @@ class Eavesdropper:
                 words = f"{name}: neighbours differ by"
                 axes.axhline(self.mu[i], color=line.get_color(), linestyle="--", label=words)
         axes.set(
-            xlabel="outputs heard", ylabel="standard deviation (unit of what is hidden)",
+            xlabel="outputs heard", ylabel="standard deviation (own units)",
             yscale="log", title=f"What an eavesdropper learns, {self.readings}",
         )  # fmt: skip
         axes.grid(alpha=0.3)

@@ -144,7 +144,7 @@ def _report(mechanism: MechanismRecord, told: Shown, picture: Picture | None = N
     compared = "" if mechanism.design.sent is None else ", for exact readings"
     totals = [*told.totals, ("optimality", _optimality(mechanism) + compared)]
     if mechanism.least is not None and mechanism.lower_bound is not None:
-        totals.append(("least possible", mechanism.least.sentence()))
+        totals.append(("least possible", mechanism.least.sentence() + compared))
     if not any("of the laws compared" in note for note in mechanism.notes):  # not said twice
         totals += [
             ("against", _against(mechanism, other) + compared) for other in mechanism.alternatives

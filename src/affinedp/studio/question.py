@@ -34,6 +34,8 @@ class Question(Strict):
     equations: Text = "a + b = c"  # one per line; lines that begin with # are remarks
     # published though no equation mentions them
     also: tuple[Name, ...] = Field(default=(), max_length=MOST_ENTRIES)
+    # columns that are public, and published as they are beside the numbers
+    labels: tuple[Name, ...] = Field(default=(), max_length=MOST_ENTRIES)
     hidden: Hidden = "definition4"
     mu: Size = 1.0  # how far one number moves (Definition 4), or how much one person counts for
     # μ of single entries, where it is another one
