@@ -40,8 +40,8 @@ class Question(Strict):
     mu: Size = 1.0  # how far one number moves (Definition 4), or how much one person counts for
     # μ of single entries, where it is another one
     moves: dict[Name, Size] = Field(default_factory=dict, max_length=MOST_ENTRIES)
-    # in how many cells one person is counted at most
-    counted: Annotated[int, Field(ge=1, le=1000)] = 1
+    # in how many cells one person is counted at most; None for one in every part of the table
+    counted: Annotated[int, Field(ge=1, le=1000)] | None = None
     directions: Text = ""  # one difference of neighbours per line, such as a + c
     epsilon: Epsilon = 1.0
     delta: Delta = 0.0

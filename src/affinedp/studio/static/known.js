@@ -55,6 +55,7 @@ export function setUp(changed, most) {
       refresh();
       changed();
     });
+  window.addEventListener("resize", grow);
   find("file").addEventListener("change", (event) => choose(event.target.files[0], changed));
   if (state.file) peek(changed);
 }
@@ -62,6 +63,7 @@ export function setUp(changed, most) {
 function grow() {
   const area = find("equations");
   area.rows = Math.min(14, Math.max(3, area.value.split("\n").length));
+  while (area.rows < 14 && area.scrollHeight > area.clientHeight) area.rows += 1; // lines that wrap
 }
 
 export function refresh() {

@@ -17,7 +17,7 @@ export function showNames(names, changed) {
   show(find("moves"), open);
   show(find("counts"), open && asked);
   find("counts-all").onclick = () => { setMoves(Object.fromEntries(names.map((name) => [name, own[name] ?? 1]))); changed(); };
-  find("counts").classList.toggle("warn", unsaid(names).length > 0);
+  find("counts").classList.toggle("asked", unsaid(names).length > 0);
   if (!open) return;
   const boxes = names.slice(0, asked ? names.length : MOST_BOXES).map((name, i) =>
     el("label", { class: "box" }, el("span", {}, name),
@@ -134,6 +134,7 @@ const SHAPES = {
   laplace: "a peak with equal falls, number by number",
   knorm: "shaped like the changes that it must hide",
   staircase: "a Laplace peak cut into steps",
+  productnorm: "a K-norm for several public sums at once",
 };
 
 function showLaws(answer, changed) {
