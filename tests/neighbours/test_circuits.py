@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 import affinedp as adp
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.neighbours.circuits.ask import _calls
-from affinedp.neighbours.circuits.prepare import (
+from affinedp.neighbours.circuits.compiled import Records
+from affinedp.neighbours.circuits.search import (
     ColumnSide,
     KernelSide,
-    Records,
+    _calls,
     fold_parallel,
     orthonormal,
 )

@@ -53,7 +53,7 @@ def table_function(
         return found if ends is None else within(found, *ends, BOUNDED)
 
     bounds, mu = None, design.description.mu
-    if isinstance(mu, Mapping) and design.description.has_values:
+    if design.description.has_values and isinstance(mu, Mapping):
         amounts = layout.amounts(mu)
         each = np.array([[float(end) for end in amounts[name]] for name in layout.columns])
         bounds = each[outputs % len(layout.columns)]
