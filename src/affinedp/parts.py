@@ -94,40 +94,55 @@ class StorageError(AffineDPError):
     """A file that cannot be trusted, or a value that cannot be kept in one."""
 
 
-def _kept(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    """A function whose result is kept with a part, and so must not be changed by anyone."""
+def locked(value: Kept, own: bool = True) -> Kept:
+    """Return a value whose arrays nobody can change: itself, or a copy where others may hold it.
 
-    @functools.wraps(function)
-    def found(part: Any) -> Any:
-        return locked(function(part))
-
-    return found
-
-
-def locked(value: Kept) -> Kept:
-    """Return a value after making all its arrays read-only, in place."""
+    With ``own``, nobody else holds the value yet, and only what arrays are views of is copied.
+    """
+    found: Any = value
     if isinstance(value, np.ndarray):
-        value.flags.writeable = False
+        if not _is_read_only(value, own):
+            found = value.copy(order="K")
+        found.flags.writeable = False
     elif is_sparse(value) and hasattr(value, "indptr"):
-        _lock_sparse(value)
+        if not getattr(value, "_locked", False):
+            found = value if own else found.copy()
+            _lock_sparse(found)
     elif isinstance(value, tuple | list):
-        for one in value:
-            locked(one)
+        items = [locked(one, own) for one in value]
+        if any(one is not was for one, was in zip(items, value)):
+            found = value._make(items) if hasattr(value, "_make") else type(value)(items)
     elif isinstance(value, dict):
-        locked(list(value.values()))
-    elif dataclasses.is_dataclass(value) and not isinstance(value, Part | type):
-        locked([getattr(value, one.name) for one in dataclasses.fields(value)])  # parts lock theirs
-    return value
+        kept = {name: locked(one, own) for name, one in value.items()}
+        found = kept if any(kept[name] is not value[name] for name in kept) else value
+    elif dataclasses.is_dataclass(value) and not isinstance(value, Locked | type):
+        lock_fields(value, own)
+    return typing.cast(Kept, found)
+
+
+def _is_read_only(array: Any, own: bool) -> bool:
+    """Whether an array need not be copied: neither it nor what it is a view of can be written."""
+    if array.base is None:
+        return own or not array.flags.writeable
+    if isinstance(array.base, np.ndarray):
+        return not array.flags.writeable and _is_read_only(array.base, False)
+    return isinstance(array.base, bytes)
+
+
+def lock_fields(value: Any, own: bool = False) -> None:
+    """Make all arrays that an object holds read-only."""
+    slots = (name for kind in type(value).__mro__ for name in getattr(kind, "__slots__", ()))
+    for name in [*getattr(value, "__dict__", ()), *slots]:
+        was = getattr(value, name, None)
+        kept = locked(was, own)
+        if kept is not was:
+            object.__setattr__(value, name, kept)
 
 
 def _lock_sparse(matrix: Any) -> None:
     """Make the numbers of a sparse matrix read-only, and their places in it too."""
     for name in NUMBERS:
-        own = getattr(matrix, name)
-        if own.base is not None:  # which could be written
-            own = own.copy()
-            setattr(matrix, name, own)
-        own.flags.writeable = False
+        setattr(matrix, name, locked(getattr(matrix, name)))
     kind: Any = type(matrix)
     matrix.__class__ = _read_only(kind)
     matrix.__dict__["_locked"] = True
@@ -152,13 +167,47 @@ def _read_only(kind: Any) -> Any:
 
 
 class Locked:
-    """What keeps results for later (``cached_property``): nobody can change their arrays."""
+    """What a promise rests on: nobody can change the arrays that it holds.
+
+    Neither those that it is made with, of which it has copies, nor those that it keeps for later
+    (``cached_property``), nor those of a copy or of an unpickled one.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
-        for value in vars(cls).values():
+        for name, value in list(vars(cls).items()):
             if isinstance(value, cached_property):
                 value.func = _kept(value.func)
+            elif name in ("__init__", "__post_init__"):
+                setattr(cls, name, _finished(value))
+
+    def __post_init__(self) -> None:
+        lock_fields(self)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        lock_fields(self, own=True)
+
+
+def _kept(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A function whose result is kept, and so must not be changed by anyone."""
+
+    @functools.wraps(function)
+    def found(part: Any) -> Any:
+        return locked(function(part))
+
+    return found
+
+
+def _finished(function: Callable[..., None]) -> Callable[..., None]:
+    """A function that makes an object, which then holds arrays that nobody can change."""
+
+    @functools.wraps(function)
+    def made(part: Any, *given: Any, **named: Any) -> None:
+        function(part, *given, **named)
+        lock_fields(part)
+
+    return made
 
 
 class Part(Locked):
@@ -270,8 +319,7 @@ def frozen(array: Any) -> Matrix:
     own: Matrix = array.tocsr(copy=True) if is_sparse(array) else np.array(array)
     if is_sparse(array):
         own.sum_duplicates()
-    locked(own)
-    return own
+    return locked(own)
 
 
 # ---------------------------------------------------------------------- to records

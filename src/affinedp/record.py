@@ -16,7 +16,7 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.parts import Part, digest, locked
+from affinedp.parts import Part, digest
 from affinedp.privacy.design import Alternative, Design, LeastPossible, Objective
 from affinedp.privacy.guarantee import Asked, Guarantee, promise
 from affinedp.strategies.base import Prepared, Promised, Proof, Strategy
@@ -183,9 +183,9 @@ class MechanismRecord(Part):
     @property
     def covariance(self) -> FloatArray:
         """Covariance of the noise, shape (m, m); refused where it would not fit in memory."""
-        return self.covariance_of(np.arange(len(self.strategy.names)))
+        return self.covariance_of(range(len(self.strategy.names)))
 
-    def covariance_of(self, shown: IntArray) -> FloatArray:
+    def covariance_of(self, shown: Sequence[int] | IntArray) -> FloatArray:
         """Return the covariance of the noise of some outputs.
 
         Parameters
@@ -199,14 +199,12 @@ class MechanismRecord(Part):
                 f"the covariance would have {outputs:,} × {outputs:,} numbers; use "
                 "expected_squared_errors for the variances alone"
             )
-        return self.noise.covariance(self.strategy.loadings()[shown])
+        return self.noise.covariance(self.strategy.loadings()[np.asarray(shown)])
 
     @cached_property
     def expected_squared_errors(self) -> FloatArray:
         """Expected squared error of every output."""
-        found = self.strategy.variances(self.noise)
-        found.flags.writeable = False
-        return found
+        return self.strategy.variances(self.noise)
 
     @cached_property
     def expected_squared_error(self) -> float:
@@ -266,7 +264,6 @@ class MechanismRecord(Part):
                 raise AffineDPError("this mechanism promises nothing; nothing is released with it")
             promised = Promised(guarantee.sensitivity, guarantee.curve, self.proof)
             plan = self.strategy.prepare(self.adjacency, self.noise, promised, limit)
-            locked(vars(plan))
             self._prepared[limit] = plan
         return self._prepared[limit]
 

@@ -1,11 +1,13 @@
 """Theorems 1 and 2 are necessary and sufficient: tight noise holds, a little less does not."""
 
+import math
 from fractions import Fraction
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.linalg import null_space
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
@@ -110,3 +112,33 @@ def _least_squares(rows, right):
             if i != c:
                 table[i] = [x - table[i][c] * y for x, y in zip(table[i], table[c])]
     return [row[-1] for row in table]
+
+
+@pytest.mark.parametrize("bits", range(20, 53, 2))
+def test_nearly_dependent_draws_are_read_exactly_or_refused(bits):
+    """Two draws that differ in the last bits hide x3 by 3, whatever rounding takes them for."""
+    near = 1 - 2.0**-bits
+    M = adp.AffineManifold([[2, -3, 0]])
+    noise, query = [[1.5, 1], [1.5 * near, 1]], [[1, 0, 1], [near, 0, 1]]
+
+    def ask():
+        return adp.verify(M, noise, query=query, mu=[1, 1, 3], law="laplace")
+
+    if bits <= 30:
+        assert ask().epsilon() == pytest.approx(3)
+    else:
+        with pytest.raises(AffineDPError, match=r"last digits|ill-conditioned"):
+            ask()
+
+
+def test_noise_that_covers_up_to_rounding_says_so():
+    """A basis that was computed is off the manifold in its last digits: that is said."""
+    D = np.array([[1.0, -2, 3, 1], [0, 1, 1, -1]])
+    M = adp.AffineManifold(D)
+    computed = adp.verify(M, null_space(D))
+    assert math.isfinite(computed.sensitivity)
+    assert "up to the rounding" in computed.warnings[0]
+    assert not adp.verify(M, [[5, -1], [-1, 1], [-2, 0], [-1, 3]]).warnings
+    last = adp.verify(adp.AffineManifold([[1, -1]]), [[1.0], [1 + 5 * 2.0**-52]])
+    assert "up to the rounding" in last.warnings[0]
+    assert adp.verify(adp.AffineManifold([[1, -1]]), [[1.0], [1 + 2.0**-40]]).leak is not None

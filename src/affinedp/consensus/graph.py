@@ -21,6 +21,7 @@ from affinedp import errors
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import is_number, real_array, real_matrix, whole_number
+from affinedp.parts import Locked, locked
 
 # "metropolis", "uniform", one weight for all links, or one for each link.
 Weights: TypeAlias = "str | float | ArrayLike | None"
@@ -32,7 +33,7 @@ SAME_WEIGHT = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
-class Network:
+class Network(Locked):
     """Agents and what one step does to their messages."""
 
     transition: Matrix = field(repr=False)
@@ -328,9 +329,7 @@ def _assemble(sources: Ends, targets: Ends, weights: Weights, names: Sequence[Ha
     entries = np.concatenate([values, values, 1.0 - sums])
     P = sparse.csr_array((entries, (rows, columns)), shape=(n, n))
     P.sort_indices()
-    for array in (P.data, P.indices, P.indptr, sums):
-        array.flags.writeable = False
-    return Network(P, names, sums, tuple(notes))
+    return Network(locked(P), names, locked(sums), tuple(notes))
 
 
 def _repeated(sources: Ends, targets: Ends, n: int) -> NDArray[np.bool_]:

@@ -31,7 +31,7 @@ from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Laplace
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import LISTED, Adjacency, Columns
-from affinedp.parts import digest
+from affinedp.parts import Locked, digest
 from affinedp.privacy.design import Design
 from affinedp.privacy.guarantee import Asked, Guarantee
 from affinedp.strategies.base import SHARE, Largest, Prepared, Promised, Strategy, rounded_up
@@ -333,7 +333,7 @@ class AgentNoise:
 
 
 @dataclass(frozen=True, eq=False)
-class Noise:
+class Noise(Locked):
     """One draw per agent, and whom it protects."""
 
     law: LawName
@@ -410,9 +410,6 @@ def noise_for(
 
 
 def _noise(law: str, *arrays: Any) -> Noise:
-    for array in arrays[:3]:
-        if array is not None:
-            array.flags.writeable = False
     return Noise("gaussian" if law == "gaussian" else "laplace", *arrays)
 
 

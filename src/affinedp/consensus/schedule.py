@@ -21,6 +21,7 @@ from affinedp.consensus.eigenvalues import EPS, largest_eigenvalue, largest_eige
 from affinedp.consensus.graph import Network, is_graph, network_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import whole_number
+from affinedp.parts import Locked
 
 # Beyond this many agents and products a better order of the agents pays for itself.
 ORDERED_AGENTS = 30_000
@@ -29,7 +30,7 @@ ORDERED_PRODUCTS = 64
 BITS_AT_ONCE = 1 << 28
 
 
-class Schedule:
+class Schedule(Locked):
     """Weights by step, and who is away when.
 
     Parameters
@@ -249,7 +250,6 @@ def _absences(
         raise AffineDPError(
             f"away must map agents to steps, or be a bool array of shape (steps, {network.n})"
         )
-    table.flags.writeable = False
     return {}, table
 
 

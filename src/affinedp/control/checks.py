@@ -11,6 +11,7 @@ from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.mechanism import Mechanism
+from affinedp.parts import locked
 from affinedp.strategies.causal import Causal
 from affinedp.strategies.filter import Filter
 
@@ -21,7 +22,7 @@ def shaped(value: ArrayLike, shape: tuple[int | None, ...], name: str) -> FloatA
     if array.ndim != len(shape) or any(w not in (None, g) for w, g in zip(shape, array.shape)):
         wanted = ", ".join("any" if length is None else str(length) for length in shape)
         raise AffineDPError(f"{name} has shape {array.shape}, but must have shape ({wanted})")
-    return fixed(array)
+    return locked(array)
 
 
 def covariance(value: ArrayLike | None, name: str, size: int) -> FloatArray:
@@ -42,27 +43,20 @@ def semidefinite(value: ArrayLike, name: str, size: int, tol: float = 1e-12) -> 
             raise AffineDPError(f"{name} has {len(array)} entries, but must have {size}")
         if np.any(array < 0):
             raise AffineDPError(f"{name} must not be negative")
-        return fixed(np.diag(np.broadcast_to(array, (size,))))
+        return locked(np.diag(np.broadcast_to(array, (size,))))
     matrix = shaped(array, (size, size), name)
     if np.abs(matrix - matrix.T).max() > tol * np.abs(matrix).max():
         raise AffineDPError(f"{name} is not symmetric: pass (W + W.T) / 2")
     values = np.linalg.eigvalsh(matrix)
     if values[0] < -tol * abs(values[-1]):
         raise AffineDPError(f"{name} is not positive semidefinite: it has eigenvalue {values[0]:g}")
-    return fixed((matrix + matrix.T) / 2)
+    return locked((matrix + matrix.T) / 2)
 
 
 def semidefinite_root(matrix: FloatArray) -> FloatArray:
     """Return R with ``RᵀR`` the given positive semidefinite matrix."""
     values, vectors = np.linalg.eigh(matrix)
     return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
-
-
-def fixed(array: FloatArray) -> FloatArray:
-    """A copy that nobody can change."""
-    copy = np.array(array)
-    copy.flags.writeable = False
-    return copy
 
 
 def causal(mechanism: Any) -> Causal:

@@ -11,14 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.checks import fixed, shaped
+from affinedp.control.checks import shaped
 from affinedp.domains.dynamics import dynamics_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
+from affinedp.parts import Locked
 
 
 @dataclass(frozen=True, eq=False)
-class SteeredPlant:
+class SteeredPlant(Locked):
     """``x(t+1) = A x(t) + B u(t)``, ``y(t) = C x(t) + D u(t)``."""
 
     A: FloatArray = field(repr=False)
@@ -46,7 +47,7 @@ class SteeredPlant:
 
 
 @dataclass(frozen=True, eq=False)
-class PrivatePlant:
+class PrivatePlant(Locked):
     """A plant whose inputs are the private ones, as far as a design asks."""
 
     A: FloatArray
@@ -93,7 +94,7 @@ def plant_of(system: Any) -> SteeredPlant:
         else np.zeros((m, B.shape[1]))
     )
     return SteeredPlant(
-        fixed(dynamics.A), B, fixed(dynamics.C), fixed(D),
+        dynamics.A, B, dynamics.C, D,
         dynamics.state_names, dynamics.output_names,
         1.0 if dt is None or dt is True else float(dt),
     )  # fmt: skip
@@ -109,7 +110,7 @@ Reference: TypeAlias = Callable[[int], ArrayLike] | ArrayLike
 
 
 @dataclass(frozen=True, eq=False)
-class LoopRecord:
+class LoopRecord(Locked):
     """Plant, observer and state feedback that follow a reference."""
 
     plant: SteeredPlant

@@ -42,7 +42,7 @@ from affinedp.laws.reach import normal_reach
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
-from affinedp.parts import digest
+from affinedp.parts import Locked, digest
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.release.publish import publish, read_data
 from affinedp.strategies.dense import Dense
@@ -87,7 +87,7 @@ class TangentInterval(FunctionInterval):
 
 
 @dataclass(frozen=True, eq=False)
-class Tangent:
+class Tangent(Locked):
     """Two looks for one function, with one promise.
 
     Attributes

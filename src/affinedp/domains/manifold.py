@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
@@ -38,6 +39,7 @@ from affinedp.domains.text import (
 )
 from affinedp.errors import (
     AffineDPError,
+    AffineDPWarning,
     IdentifiableEntriesError,
     listed,
 )
@@ -51,7 +53,7 @@ from affinedp.exact.canonical import (
     in_float_range,
     solve_basis,
 )
-from affinedp.exact.modular import ModularForm, modular_form
+from affinedp.exact.modular import ModularForm, modular_form, rank_of_floats
 from affinedp.exact.numbers import (
     SHORT_COEFFICIENT,
     given_rows,
@@ -73,6 +75,8 @@ ExactRows = tuple[ExactRow, ...]
 # coefficients and offsets
 ExactEquations = tuple[Sequence[Mapping[int, Fraction]], Sequence[Fraction]]
 
+# Operations up to which the rank of full-length doubles is found as they stand.
+EXACT_RANK_WORK = 3e8
 # What to do about numbers that rounding would make other equations of.
 AS_TEXT = "give the equations as text to AffineManifold.from_equations, which reads it exactly"
 # Up to this many coefficients times the number of equations, exact elimination takes well under a
@@ -231,6 +235,8 @@ class AffineManifold(Domain):
             canonical = eliminate_sparse(matrix, rank_tolerance)
         else:
             canonical = eliminate_dense(np.asarray(matrix), rank_tolerance, keep_dust=True)
+        if exact is None and rank_tolerance is None:
+            _warn_of_dropped(matrix, len(canonical.rows))
         self._canonical = canonical
         self._matrix: Matrix = frozen(matrix[canonical.rows])
         self._offsets: FloatArray = frozen(offsets[canonical.rows])
@@ -690,6 +696,21 @@ def _rounded(value: Fraction) -> float:
         raise AffineDPError(
             "the point of the manifold is too large for floating point: rescale the entries"
         ) from None
+
+
+def _warn_of_dropped(matrix: Matrix, rank: int) -> None:
+    """Say that equations count as dependent that are not, as their numbers stand."""
+    q, n = matrix.shape
+    if rank < min(q, n) and float(q) * q * n <= EXACT_RANK_WORK:
+        standing = rank_of_floats(dense(matrix))
+        if standing > rank:
+            warnings.warn(
+                f"{q - rank} of {q} equations count as dependent up to the rounding of their "
+                f"coefficients; as these stand, {q - standing} are. If they were computed, say so "
+                "by rank_tolerance=1e-9; if not, give them as decimals, fractions or text",
+                AffineDPWarning,
+                stacklevel=5,
+            )
 
 
 def _cheap_exactly(rows: Sequence[Mapping[int, Fraction]]) -> bool:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from math import isqrt
 from typing import TYPE_CHECKING, Any
 
@@ -116,6 +116,12 @@ def residues_of_floats(values: FloatArray, prime: int) -> Residues:
     met, place = np.unique(values, return_inverse=True)
     found = residues_of_rationals([meaning(value) for value in met.tolist()], prime)
     return np.asarray(found[place].reshape(values.shape))
+
+
+def rank_of_floats(matrix: FloatArray) -> int:
+    """Return the rank of the numbers that doubles stand for."""
+    primes = islice(draw_primes(matrix.tobytes()), PRIMES)
+    return max(len(reduced(residues_of_floats(matrix, p), None, p)[1]) for p in primes)
 
 
 def inverses(values: Residues, prime: int = PRIME) -> Residues:

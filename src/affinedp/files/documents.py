@@ -27,12 +27,12 @@ from affinedp.files.values import (
     check_names,
     check_texts,
     filled_list,
-    frozen,
     hint,
     number,
     numbers,
     shown,
 )
+from affinedp.parts import locked
 
 MOST_BYTES = {".toml": 8_000_000, ".json": 50_000_000, ".csv": 100_000_000}
 # Values that a text can hold at most; TOML is read in Python, at some microseconds each.
@@ -195,7 +195,7 @@ def fitted(
 ) -> FloatArray:
     """Return the numbers with columns in the order of names."""
     if table.header is None:
-        return frozen(table.numbers)
+        return locked(table.numbers)
     if names is None:
         raise AffineDPError(f"{where}: a header means nothing here; remove it, or give names")
     place = {name: column for column, name in enumerate(table.header)}
@@ -205,7 +205,7 @@ def fitted(
         wrong = f"holds {shown(odd)}{hint(odd, names)}" if odd else "does not hold every name"
         raise AffineDPError(f"{where}: the header {wrong}")
     order = [place[name] for name in names]
-    return frozen((table.numbers[order] if rows_too else table.numbers)[:, order])
+    return locked((table.numbers[order] if rows_too else table.numbers)[:, order])
 
 
 def zeros(rows: int, columns: int) -> FloatArray:

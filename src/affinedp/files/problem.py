@@ -32,7 +32,6 @@ from affinedp.files.values import (
     check_count,
     check_names,
     filled_list,
-    frozen,
     hint,
     number,
     numbers,
@@ -46,6 +45,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
+from affinedp.parts import locked
 from affinedp.privacy.guarantee import Guarantee
 
 # Equations are read in Python, at some microseconds for each character.
@@ -273,7 +273,7 @@ def _query(
     columns = _columns(outputs, "[query] outputs", _by_name(manifold))
     query = zeros(len(columns), manifold.n)
     query[np.arange(len(columns)), columns] = 1.0
-    return frozen(query), tuple(manifold.names[column] for column in columns)
+    return locked(query), tuple(manifold.names[column] for column in columns)
 
 
 def _noise(told: Document, outputs: tuple[str, ...]) -> dict[str, Any]:
@@ -301,7 +301,7 @@ def _noise(told: Document, outputs: tuple[str, ...]) -> dict[str, Any]:
     if kind == "scale":
         matrix = zeros(count, count)
         np.fill_diagonal(matrix, sizes(value, where, outputs, count, "output"))
-        return {"law": law, "noise_matrix": frozen(matrix)}
+        return {"law": law, "noise_matrix": locked(matrix)}
     if kind == "covariance" and law != "gaussian":
         raise AffineDPError("[noise] covariance goes with law = 'gaussian'; give scale or matrix")
     table = told.table("noise", kind, outputs if kind == "covariance" else None)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from affinedp.errors import AffineDPError
+from affinedp.parts import locked
 
 if TYPE_CHECKING:  # whoever only says something does not wait for NumPy
     from affinedp.arrays import FloatArray
@@ -142,7 +143,7 @@ def sizes(
     check_count(where, len(found), what, count)
     from numpy import array
 
-    return frozen(array(found))
+    return locked(array(found))
 
 
 def _in_order(
@@ -181,12 +182,6 @@ def shown(value: Any) -> str:
         return str(value).lower()
     known = {dict: "a table", list: "a list", int: "a huge number"}
     return known.get(type(value), f"a {type(value).__name__}")
-
-
-def frozen(array: FloatArray) -> FloatArray:
-    """Return an array that cannot be written to any more, changed in place."""
-    array.flags.writeable = False
-    return array
 
 
 def visible(text: str, *, lines: bool = False) -> str:

@@ -29,6 +29,7 @@ from affinedp.laws.polytope import MOST_LISTED, LatticeCones, Polytope, polytope
 from affinedp.laws.sampler.bodies import AxesNoise, ConeNoise, StairsNoise
 from affinedp.laws.sampler.one_sum import OneSumNoise
 from affinedp.laws.sampler.words import Source, system_bytes
+from affinedp.parts import Locked
 
 # Entries of a public sum whose cones are listed: C(2n − 2, n − 1) of them.
 MOST_HULL = 7
@@ -43,7 +44,7 @@ BATCH_NUMBERS = 128
 
 
 @dataclass(frozen=True, eq=False)
-class HullPart:
+class HullPart(Locked):
     """Noise e^(−rate ‖z‖_K) with K a polytope."""
 
     rows: IntArray  # its coordinates
@@ -118,7 +119,7 @@ class HullPart:
 
 
 @dataclass(frozen=True, eq=False)
-class SumPart:
+class SumPart(Locked):
     """Noise under one public sum, of any number of entries."""
 
     rows: IntArray  # its coordinates: one per entry, bound by ``signs · z = 0``
@@ -197,7 +198,7 @@ class SumPart:
 
 
 @dataclass(frozen=True, eq=False)
-class AxesPart:
+class AxesPart(Locked):
     """Independent noise e^(−rate |z_i| / width_i): K is a cross-polytope, in any dimension."""
 
     rows: IntArray  # its coordinates
@@ -277,7 +278,7 @@ def _weighted(shares: FloatArray, moves: FloatArray, doubt: FloatArray) -> Gauge
 
 
 @dataclass(frozen=True, eq=False)
-class PartNoise:
+class PartNoise(Locked):
     """What draws the noise of one part on whole coordinates."""
 
     rows: IntArray  # its coordinates
@@ -292,7 +293,7 @@ class PartNoise:
 
 
 @dataclass(frozen=True, eq=False)
-class PartsNoise:
+class PartsNoise(Locked):
     """What draws the noise of all parts together."""
 
     parts: tuple[PartNoise, ...]
@@ -308,7 +309,7 @@ class PartsNoise:
 
 
 @dataclass(frozen=True, eq=False)
-class Bodies:
+class Bodies(Locked):
     """Independent parts on their coordinates; the gauge of their joint hull is the sum of all."""
 
     parts: tuple[BodyPart, ...]  # each coordinate belongs to one of them

@@ -24,6 +24,7 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon
+from affinedp.parts import Locked
 
 EPS = float(np.finfo(float).eps)
 # More noise coordinates than this are merged: the exact sum has 2^r terms.
@@ -56,7 +57,7 @@ class Curve(Protocol):
 
 
 @dataclass(frozen=True)
-class GaussianCurve:
+class GaussianCurve(Locked):
     """Theorem 1: exactly s-Gaussian differential privacy."""
 
     sensitivity: float
@@ -86,7 +87,7 @@ class GaussianCurve:
 
 
 @dataclass(frozen=True)
-class LaplaceCurve:
+class LaplaceCurve(Locked):
     """Theorem 2 at δ = 0, and the curve for δ > 0.
 
     Along a direction that shifts the noise coordinates by ``a`` the curve is exact
@@ -140,7 +141,7 @@ class LaplaceCurve:
 
 
 @dataclass(frozen=True)
-class ComposedCurve:
+class ComposedCurve(Locked):
     """Several releases with independent noise, by pessimistic privacy-loss accounting.
 
     Losses of a few values are added up in closed form, also together with Gaussian noise or one
@@ -236,7 +237,7 @@ class ComposedCurve:
 
 
 @dataclass(frozen=True)
-class _Other:
+class _Other(Locked):
     """One Gaussian or Laplace mechanism, for many ε at once."""
 
     law: str
@@ -253,7 +254,7 @@ class _Other:
 
 
 @dataclass(frozen=True)
-class NoPromise:
+class NoPromise(Locked):
     """Some combination of the outputs carries no noise: nothing is promised."""
 
     exact: bool = True
@@ -394,7 +395,7 @@ THREE_ATOMS = "three atoms "
 
 
 @dataclass(frozen=True)
-class ThreeAtoms:
+class ThreeAtoms(Locked):
     """The pair with losses ε, 0 and −ε."""
 
     sensitivity: float  # ε
@@ -543,7 +544,7 @@ def bisected(curve: Any, delta: float, high: float) -> float:
 
 
 @dataclass(frozen=True)
-class LatticeCurve:
+class LatticeCurve(Locked):
     """K-norm noise on a lattice: for a move of m lattice steps, discrete Laplace of shift m."""
 
     sensitivity: float  # ε at δ = 0, which is exact

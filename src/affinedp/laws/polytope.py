@@ -27,6 +27,7 @@ from affinedp.exact.lattice import hermite_diagonal
 from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import Vector, adjugate, common_denominator, independent
 from affinedp.laws.base import Gauges
+from affinedp.parts import Locked
 
 MOST_SIMPLICES = 200_000
 MOST_DIMENSIONS = 9
@@ -45,7 +46,7 @@ class TooLargeBodyError(AffineDPError):
 
 
 @dataclass(frozen=True, eq=False)
-class Facets:
+class Facets(Locked):
     """The boundary of hull(± points) in simplices."""
 
     points: list[Vector]  # vertices of the polytope, both of each pair
@@ -297,7 +298,7 @@ DETERMINANT = 200
 CERTAIN = 2e-11
 
 
-class Polytope:
+class Polytope(Locked):
     """hull(± points) in exact arithmetic."""
 
     def __init__(self, points: Sequence[Sequence[Fraction]], limit: int = MOST_SIMPLICES) -> None:
@@ -432,7 +433,7 @@ MOST_ADDED = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Cone:
+class Cone(Locked):
     """A half-open simplicial cone with whole generators."""
 
     generators: tuple[Vector, ...]  # a_1..a_r
@@ -453,7 +454,7 @@ class Cone:
         return [self.box_point(c) for c in itertools.product(*map(range, self.cosets))]
 
 
-class LatticeCones:
+class LatticeCones(Locked):
     """The lattice Z^r in half-open cones over the boundary of a polytope."""
 
     def __init__(self, body: Polytope) -> None:

@@ -30,7 +30,7 @@ from affinedp.laws.knorm import BodyLaw, checked_rate
 from affinedp.laws.sampler.coins import ExponentialChoice, Geometric
 from affinedp.laws.sampler.one_sum import composition
 from affinedp.laws.sampler.words import Random, Source, system_bytes
-from affinedp.parts import frozen
+from affinedp.parts import Locked, frozen
 
 # Dimensions of a block up to which lattice points are counted for exact draws.
 MOST_DIMENSIONS = 400
@@ -169,7 +169,7 @@ def variance_in_product(n: int, dimensions: int, rate: float) -> float:
 
 
 @dataclass(frozen=True, eq=False)
-class ProductPart:
+class ProductPart(Locked):
     """One block: public sums of one width, of which the largest gauge counts."""
 
     sums: tuple[SumPart, ...]  # on coordinates of their own
@@ -244,7 +244,7 @@ class Products(Bodies):
         return PartsNoise(tuple(part.drawn(rate) for part in self.parts))  # type: ignore[misc]
 
 
-class ProductNoise:
+class ProductNoise(Locked):
     """Vectors of whole numbers under public sums with P(z) ∝ exp(−rate max_g ‖z_g‖), exactly."""
 
     def __init__(self, part: ProductPart, rate: Fraction) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,11 +20,17 @@ from affinedp.neighbours.circuit_adjacency import adjacency_of
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.privacy.guarantee import Guarantee, promise
 from affinedp.strategies.base import EPS
+from affinedp.strategies.coverage import Span, covers_by_rounding
 from affinedp.strategies.dense import Dense
 from affinedp.strategies.whitening import ROUNDINGS
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
+
+ROUNDED = (
+    "the noise is taken as computed, right up to the rounding of its numbers: as they stand, it "
+    "misses a combination that neighbours move. What a mechanism releases has no such gap"
+)
 
 
 @within_range
@@ -102,7 +109,11 @@ def verify(
 
         basis, root = points_on_outputs(noise)
     strategy = Dense(manifold, matrix, basis, output_names, error=error)
-    return promise(neighbours, strategy, made.of_root(noise if root is None else root))
+    guarantee = promise(neighbours, strategy, made.of_root(noise if root is None else root))
+    given = error == 0.0 and guarantee.leak is None
+    if given and covers_by_rounding(noise, matrix, Span.of(neighbours)):
+        return replace(guarantee, warnings=(*guarantee.warnings, ROUNDED))
+    return guarantee
 
 
 def resolve_query(

@@ -3,12 +3,12 @@
 Whether noise covers what neighbours move is a question of rank.  For numbers that somebody wrote
 down it is decided on those numbers, modulo primes, in whatever units they are.  Computed noise, of
 doubles of full length, covers everything up to its rounding; outputs and draws are brought to one
-size first, so that nothing small counts as rounding of something large.
+size first, so that nothing small counts as rounding of something large.  Where its numbers as they
+stand have another rank than they have up to rounding, nobody knows which was meant: it is refused.
 """
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +25,7 @@ from affinedp.exact.modular import (
     Residues,
     draw_primes,
     product,
+    rank_of_floats,
     reduced,
     residues_of_floats,
     residues_of_rationals,
@@ -55,6 +56,11 @@ FEW_PIVOTS = 12
 
 NOT_COVERED = "the noise does not cover the range of the query"
 UNDECIDED = "the rank of the noise cannot be decided in exact arithmetic: rescale the outputs"
+LAST_DIGITS = (
+    "the rank of the noise matrix hangs on the last digits of its numbers: up to rounding it is "
+    "{}, and as they stand it is higher. Give independent columns, numbers of up to 15 digits, or "
+    "the covariance of Gaussian noise"
+)
 
 BoolArray = NDArray[np.bool_]
 Vector = Mapping[int, Fraction]
@@ -109,6 +115,8 @@ def bare_combination(
         if error == 0.0 and meant_numbers(part) and moved.is_exact(part):
             found = _bare_exactly(part, moved, rows)
         else:
+            if error == 0.0:
+                _check_rank(part)
             rounding = ROUNDINGS * sum(part.shape) * EPS + span.error + error
             found = _bare_in_floats(part, moved.floats(rows), rounding)
         if found is not None:
@@ -116,6 +124,20 @@ def bare_combination(
             combination[rows] = found
             return normalised(combination)
     return None
+
+
+def covers_by_rounding(noise: Matrix, query: Matrix, span: Span) -> bool:
+    """Whether noise that covers all moves up to rounding misses some as its numbers stand."""
+    shared = ((rows, columns) for rows, columns in noise_blocks(noise) if len(rows) > 1)
+    parts = [(rows, dense(noise[rows][:, columns])) for rows, columns in shared]
+    computed = [(rows, part) for rows, part in parts if not meant_numbers(part)]
+    if not computed:
+        return False
+    moved = _Moved(query, span)
+    return any(
+        moved.is_exact(part) and _bare_exactly(part, moved, rows) is not None
+        for rows, part in computed
+    )
 
 
 def noise_blocks(noise: Matrix) -> list[tuple[IntArray, IntArray]]:
@@ -140,10 +162,15 @@ def normalised(vector: FloatArray) -> FloatArray:
 
 def noise_rank(noise: FloatArray) -> int:
     """Return the rank of noise: exactly if its numbers were given, else up to their rounding."""
-    if meant_numbers(noise) and float(noise.size) * min(noise.shape) <= MOST_WORK:
-        primes = itertools.islice(draw_primes(noise.tobytes()), PRIMES)
-        return max(len(reduced(residues_of_floats(noise, p), None, p)[1]) for p in primes)
-    return len(_pivots(noise)[0])
+    few = float(noise.size) * min(noise.shape) <= MOST_WORK
+    return rank_of_floats(noise) if few and meant_numbers(noise) else len(_pivots(noise)[0])
+
+
+def _check_rank(noise: FloatArray) -> None:
+    """Refuse noise whose numbers are of a higher rank than they seem to be up to rounding."""
+    seeming = len(_pivots(noise)[0])
+    if seeming < min(noise.shape) and rank_of_floats(noise) > seeming:
+        raise AffineDPError(LAST_DIGITS.format(seeming))
 
 
 class _Moved:

@@ -15,6 +15,7 @@ from affinedp.exact.numbers import exact_number, is_number, meaning, real_array,
 from affinedp.files.documents import Field, FileKind
 from affinedp.files.values import a
 from affinedp.laws.base import LawName
+from affinedp.parts import Locked
 from affinedp.tables.refusals import label_words
 
 Rows = Literal["separate", "composed", "together"]
@@ -69,7 +70,7 @@ TABLE = FileKind(
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Description:
+class Description(Locked):
     """The promise, and how numbers are published: the same for tables and for margins."""
 
     epsilon: float

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.exact.numbers import meaning
+from affinedp.parts import Locked
 from affinedp.tables.describe import TableDescription, amounts_of, is_pair
 from affinedp.tables.frames import Roles, roles_of
 from affinedp.tables.refusals import TableError, closest, label_words, listed, row_words
@@ -45,7 +46,7 @@ MOST_IN_A_TREE = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class Layout(Locked):
     """Entries and equations of the tables of one shape."""
 
     roles: Roles

@@ -15,6 +15,7 @@ from affinedp.exact.numbers import whole_number
 from affinedp.intervals import checked_level
 from affinedp.laws.curves import ThreeAtoms
 from affinedp.mechanism import Mechanism
+from affinedp.parts import Locked
 from affinedp.privacy.design import Alternative
 from affinedp.privacy.guarantee import Guarantee, compose
 from affinedp.strategies.base import MOST_LOADINGS
@@ -47,7 +48,7 @@ CROSSED = {
 
 
 @dataclass(frozen=True, eq=False)
-class DesignedNoise:
+class DesignedNoise(Locked):
     """Noise for tables of one shape, with what it promises.
 
     Nothing in it depends on private numbers.

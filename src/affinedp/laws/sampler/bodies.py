@@ -26,12 +26,13 @@ from affinedp.laws.sampler.coins import (
 )
 from affinedp.laws.sampler.noise import IntegerNoise
 from affinedp.laws.sampler.words import SYSTEM, LongWords, Random, Source, system_bytes
+from affinedp.parts import Locked
 
 # What is computed of e^(−y) in double precision is right to a thousandth of this.
 DOUBT = 1e-9
 
 
-class ConeNoise:
+class ConeNoise(Locked):
     """Independent vectors z of whole numbers with P(z) ∝ exp(−rate ‖z‖_K).
 
     The law is exact over all of Z^r, for cones of any determinant.  Nothing is
@@ -128,7 +129,7 @@ def _largest(numbers: NDArray[Any]) -> int:
 # ---------------------------------------------------------------------- independent coordinates
 
 
-class StairsNoise:
+class StairsNoise(Locked):
     """Independent whole numbers whose probability falls by e^(−rate) every ``width``.
 
     |z| = k · width + j has the weight e^(−rate k) for j < first, and e^(−rate (k + 1)) for the
@@ -181,7 +182,7 @@ def signed(
     return np.asarray(np.where(negative, -far, far)[~negative | (far != 0)])
 
 
-class AxesNoise:
+class AxesNoise(Locked):
     """Independent vectors z of whole numbers with P(z) ∝ exp(−Σ |z_i| / scale_i).
 
     Examples

@@ -20,6 +20,7 @@ from affinedp.arrays import IntArray
 from affinedp.laws.sampler.noise import IntegerNoise
 from affinedp.laws.sampler.reference import exp_minus
 from affinedp.laws.sampler.words import SYSTEM, LongWords, Random, RandomBits, Source, system_bytes
+from affinedp.parts import Locked
 
 BITS = 64
 # From bits to integers low ≤ 2**bits · threshold ≤ high.
@@ -78,7 +79,7 @@ def ratio_threshold(numerator: int, denominator: int, y: Fraction) -> Threshold:
     return threshold
 
 
-class ExponentialChoice:
+class ExponentialChoice(Locked):
     """A place drawn with probability ∝ counts[j] e^(−exponents[j]), exactly."""
 
     def __init__(self, counts: Sequence[int], exponents: Sequence[Fraction]) -> None:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.laws.sampler.reference import IntegerLaw, exp_minus, proposal, row_length
 from affinedp.laws.sampler.words import WORD_BITS, Random, Source, Words, system_bytes
+from affinedp.parts import Locked
 
 Units = NDArray[np.uint64]  # multiples of 2^-32
 Truths = NDArray[np.bool_]
@@ -61,7 +62,7 @@ FALLING = _falling()
 
 
 @dataclass(frozen=True, eq=False)
-class Thresholds:
+class Thresholds(Locked):
     """What the rows of one law are compared with, in units.
 
     With x = j / 2^m and w = 2^m / scale, it is ``tops[k] · e^(−g)``, where

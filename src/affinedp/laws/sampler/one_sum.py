@@ -25,6 +25,7 @@ from affinedp.laws.sampler.coins import (
 )
 from affinedp.laws.sampler.reference import exp_minus
 from affinedp.laws.sampler.words import SYSTEM, LongWords, Random, Source, system_bytes
+from affinedp.parts import Locked
 
 # Below this many places a uniform subset is drawn by sorting random keys.
 MOST_KEYS = 100_000_000
@@ -32,7 +33,7 @@ MOST_KEYS = 100_000_000
 MOST_TOGETHER = 64
 
 
-class OneSumNoise:
+class OneSumNoise(Locked):
     """Independent vectors of n whole numbers with sum 0 and P(z) ∝ exp(−rate ‖z‖₁ / 2)."""
 
     def __init__(self, n: int, rate: Fraction) -> None:
