@@ -163,11 +163,6 @@ class Fitted:
             k = np.arange(1, n)[:, None]
             rows = ((np.arange(n) < k) - k * (np.arange(n) == k)) / np.sqrt(k * (k + 1))
             return rows, rows.T, np.full(n, 1 / n)
-        if basis.sides < n - 1:
-            raise AffineDPError(
-                f"impossible: what is asked about attribute {j} does not determine its labels, so "
-                "that nothing can be fitted: ask for its labels, too, or take law='laplace'"
-            )
         return np.asarray(basis.rows.T / 2.0**basis.bits), basis.inverse[:, 1:], basis.centre
 
     # -------------------------------------------------------------- least squares
