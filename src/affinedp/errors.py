@@ -71,6 +71,24 @@ def listed(items: Sequence[object], most: int = NAMED) -> str:
     return shown[0] if len(shown) == 1 else ", ".join(shown[:-1]) + " and " + shown[-1]
 
 
+def counted(number: int, noun: str) -> str:
+    """Write how many of something there are.
+
+    Parameters
+    ----------
+    number : int
+        How many.
+    noun : str
+        What they are, for one of them; the plural has an s.
+
+    Examples
+    --------
+    >>> counted(1, "row"), counted(1200, "more row")
+    ('1 row', '1,200 more rows')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
 class EquationError(AffineDPError):
     """A text equation that is not one linear equation.
 

@@ -79,6 +79,7 @@ def test_functions_in_all_forms_are_one():
     assert {(one.low, one.high, one.value, one.how) for one in found} == {
         (found[0].low, found[0].high, found[0].value, found[0].how)
     }
+    assert GAUSSIAN.function(y, np.sum).value == pytest.approx(200)  # its "a" is no output's name
     frame = GAUSSIAN.function(pd.Series(y, index=["a", "b", "c"]), "a / c")
     rows = GAUSSIAN.function([y, y], "a / c")
     shares = GAUSSIAN.function(y, lambda y: y[:2] / y[2])

@@ -171,6 +171,7 @@ def test_a_subclass_that_moves_more_has_words_and_fields_of_its_own():
     with pytest.raises(AffineDPError, match="words"):
         _ = Silent(M).words
     assert Silent(M).unit != adp.CircuitAdjacency(M).unit
+    assert ALL[2].unit == "one of 'a', 'b', 'c', 'd' or of 'a', 'c', 's', 't', and the rest follows"
     with pytest.raises(AffineDPError, match="kind"):
         Silent(M).record()
     with pytest.raises(AffineDPError, match="what it is made of"):

@@ -176,3 +176,33 @@ def test_parts_of_a_total_that_every_row_counts_in_are_refused():
         TableRelease(mu={"w": (1, 1), "m": (1, 1)}, **asked).release(t)
     out = TableRelease(mu={"w": (0, 1), "m": (0, 1)}, **asked).release(t)
     assert (out.table["w"] + out.table["m"]).tolist() == out.table["all"].tolist()
+
+
+def test_means_stay_within_bounds_and_cover_as_without_them():
+    """Whatever a row of the table counts, its mean lies between the bounds: cutting loses none."""
+    asked = release(round_to=1)
+    table = table_of(BASE)
+    out = asked.release(table)
+    for text, low, high in (
+        ("wage / count", -2.0, 5.0),
+        ("income / count", -2.0, 8.0),
+        ("1 - 2 * rent / count", -5.0, 1.0),
+    ):
+        found = out.function(text)
+        assert (found.low >= low).all()
+        assert (found.high <= high).all()
+        assert ((found.low <= found.value) & (found.value <= found.high)).all()
+        assert not found.warnings
+    assert "bounds" not in out.function("count / wage").how  # no mean
+
+
+def test_ends_are_whole_where_the_published_sums_are_and_units_have_panels():
+    out = release(round_to=1).release(table_of(BASE))
+    whole, width = out.with_intervals(), out.design.half_width(0.95, rounded=False)["wage"]
+    assert all(kind == np.int64 for kind in whole.drop(columns=LEVELS).dtypes)
+    # wages need not be whole: ends are rounded outwards
+    assert (whole["wage_lower"] <= out.unrounded["wage"] - width.to_numpy()).all()
+    assert (whole["wage_upper"] >= out.unrounded["wage"] + width.to_numpy()).all()
+    first, second = out.report().picture().axes
+    assert (first.get_xlabel(), second.get_xlabel()) == ("count", "wage, rent, income")
+    assert "in 'count', by" in dict(out.report().opening)["How far off numbers are"]

@@ -18,6 +18,7 @@ from affinedp.control.loop_errors import (
 )
 from affinedp.control.plant import LoopRecord
 from affinedp.domains.dynamics import ENDLESS
+from affinedp.errors import counted
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.trajectory import InitialState
 from affinedp.show.page import Report
@@ -65,7 +66,7 @@ def loop_report(
         errors = [mean**2 + stationary_squares(loop, one, None, None) for one in (noise, None)]
     else:
         count = made.horizon if steps is None else steps
-        words = f"over {count:,} step{'s' if count > 1 else ''}"
+        words = f"over {counted(count, 'step')}"
         errors = [mean_squares(loop, one, count).mean(axis=0) for one in (noise, None)]
     rows = [
         (

@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from affinedp.errors import counted
+
 # Below this a double is a whole number exactly, and r / 10^k is rounded correctly.
 WHOLE = 2**53
 MOST_DECIMALS = 22  # 10^22 is the last power of ten that is a double
@@ -162,7 +164,7 @@ def _from_doubles(
     notes: tuple[str, ...] = ()
     infinite = int((np.isinf(values) & ~missing).sum())
     if infinite:
-        notes = (f"{infinite} infinite value{'s' * (infinite > 1)} taken as missing",)
+        notes = (f"{counted(infinite, 'infinite value')} taken as missing",)
     missing = missing | endless
     values = np.where(missing, 0.0, values)
     hit = _decimals(values, given)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from affinedp.domains.manifold import AffineManifold
-from affinedp.errors import AffineDPError, AffineDPWarning
+from affinedp.errors import AffineDPError, AffineDPWarning, counted
 from affinedp.exact.numbers import given_rows, meaning
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def warn_of_forgotten(manifold: AffineManifold, data: Any) -> None:
         return
     found, names = _forgotten(manifold, data, 0)
     if found:
-        count = f"{len(found)} equation{'s' * (len(found) > 1)}"
+        count = counted(len(found), "equation")
         some = "; ".join(_between([names[j] for j in one.support]) for one in found[:SHOWN])
         more = "; …" if len(found) > SHOWN else ""
         warnings.warn(

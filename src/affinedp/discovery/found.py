@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from affinedp.discovery.costs import Cost, upward
 from affinedp.discovery.relation import Found, Relation
+from affinedp.errors import counted
 
 Kind = Literal["exact", "rounded", "mostly"]
 Scope = Literal["row", "earlier row", "rows"]
@@ -315,7 +316,7 @@ class Discovery:
         if not self.columns:
             lines.append("No column of numbers: nothing was looked at.")
         elif not self.equations:
-            rows = f"{self.rows:,} row{'s' * (self.rows != 1)}"
+            rows = counted(self.rows, "row")
             lines.append(f"No linear equation was found in {rows}.")
         if self.cost_of_all is not None and len(self.equations) > 1:
             lines.append(

@@ -24,6 +24,7 @@ from affinedp.discovery.exact_relations import (
 )
 from affinedp.discovery.relation import MOST_MISSES, Found, Relation, Terms, check, inside
 from affinedp.discovery.rounded_relations import enough_rows, nearly_relations
+from affinedp.errors import counted
 from affinedp.exact.modular import PRIME, inverses, null_space
 
 # Columns that are looked at together.
@@ -147,7 +148,7 @@ def _search_block(
 
 
 def _more(count: int) -> str:
-    return f"{count} more equation{'s' * (count > 1)}"
+    return counted(count, "more equation")
 
 
 # ---------------------------------------------------------------------- what is easy to see

@@ -59,6 +59,10 @@ LOGARITHMICALLY_CONCAVE = ("laplace", "knorm")
 EPS = float(np.finfo(float).eps)
 # Of several values, those that are printed.
 SHOWN = 6
+UNBOUNDED = (
+    "the denominator may be 0: the interval is unbounded, and its level is not that of the bounded "
+    "ones alone"
+)
 CORRECTED = "the value is less the bias of noise"
 
 
@@ -161,7 +165,7 @@ def function_of(
 
 def interval_for(noise: Noise, asked: Asked, level: float, certified: bool) -> FunctionInterval:
     """Return the interval by the first way that applies."""
-    asked = _as_it_is(noise, asked)
+    asked = as_it_is(noise, asked)
     if certified:
         return _certified(noise, asked, level)
     ratios = asked.ratios
@@ -170,14 +174,27 @@ def interval_for(noise: Noise, asked: Asked, level: float, certified: bool) -> F
     return _second_order(noise, asked, level)
 
 
-def _as_it_is(noise: Noise, asked: Asked) -> Asked:
-    """The same without its formulas, if the function has other values than they say."""
+def as_it_is(noise: Noise, asked: Asked) -> Asked:
+    """Return the same without its formulas, if the function has other values than they say."""
     if asked.formulas is None:
         return asked
     points = np.vstack([noise.y, *(noise.y + e for e in noise.draws(8))])
     said = np.stack([evaluate(formula, points) for formula in asked.formulas], axis=1)
     alike = np.allclose(said, asked.values(points), rtol=1e-6, atol=0.0, equal_nan=True)
     return asked if alike else replace(asked, formulas=None)
+
+
+def within(found: FunctionInterval, low: float, high: float, why: str) -> FunctionInterval:
+    """Return one interval cut to where the true value is known to lie, which costs no coverage."""
+    inside = [(a, b) for a, b in found.pieces if a <= high and b >= low] or found.pieces
+    cut = [(min(max(a, low), high), min(max(b, low), high)) for a, b in inside]
+    return replace(
+        found,
+        low=cut[0][0], high=cut[-1][1], pieces=tuple(cut),
+        value=min(max(float(found.value), low), high),
+        how=f"{found.how}; {why}",
+        warnings=tuple(one for one in found.warnings if one != UNBOUNDED),
+    )  # fmt: skip
 
 
 def stacked(each: Sequence[FunctionInterval]) -> FunctionInterval:
@@ -283,14 +300,17 @@ def _attempt(called: Callable[[Any], Any], row: FloatArray) -> FloatArray:
 def _arguments(f: Any, named: Named) -> tuple[str, ...] | None:
     """The outputs that a function names; None if it takes all of them in one argument."""
     try:
-        given = [
-            one.name
+        every = [
+            one
             for one in inspect.signature(f).parameters.values()
-            if one.default is one.empty and one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
+            if one.kind not in (one.VAR_POSITIONAL, one.VAR_KEYWORD)
         ]
     except (TypeError, ValueError):  # functions of C say nothing
         return None
-    unknown = [name for name in given if name not in named.known and name not in named.names]
+    given = [one.name for one in every if one.default is one.empty]
+    # of one argument all must be names of outputs: the "a" of np.sum(a, axis=None) is none
+    asked = [one.name for one in every] if len(given) == 1 else given
+    unknown = [name for name in asked if name not in named.known and name not in named.names]
     if len(given) == 1 and unknown:
         return None
     if unknown or not given:
@@ -455,10 +475,7 @@ def _ratios(noise: Noise, asked: Asked, ratios: Ratios, level: float) -> Functio
     inside = np.isfinite(low) & np.isfinite(high) & (low <= value) & (value <= high)
     warnings: tuple[str, ...] = ()
     if not (np.isfinite(low) & np.isfinite(high)).all():
-        warnings = (
-            "the denominator may be 0: the interval is unbounded, and its level is not that of "
-            "the bounded ones alone",
-        )
+        warnings = (UNBOUNDED,)
     return _shaped(asked, np.where(inside, value, theta), low, high, pieces, level, how, warnings)
 
 

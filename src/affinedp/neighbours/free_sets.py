@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.domains.manifold import AffineManifold
-from affinedp.errors import NAMED, AffineDPError, TooManyCircuitsError, listed
+from affinedp.errors import NAMED, AffineDPError, TooManyCircuitsError, counted, listed
 from affinedp.exact.canonical import exact_directions, exchange_work
 from affinedp.exact.numbers import meaning
 from affinedp.neighbours.adjacency import (
@@ -45,6 +45,8 @@ from affinedp.parts import digest, frozen
 if TYPE_CHECKING:
     import scipy.sparse as sparse
 
+# Characters up to which a unit names all entries.
+LONGEST_UNIT = 120
 # Rational operations up to which the directions of free sets are computed exactly.
 EXACT_EXCHANGES = 200_000
 # A set whose kernel rows have a smaller condition is free, whatever rounding does.
@@ -136,7 +138,12 @@ class FreeSetAdjacency(Adjacency):
     def unit(self) -> str:
         """What moves between neighbours: one entry of these sets, known by their names."""
         names = sorted(sorted(self.manifold.names[i] for i in entries) for entries in self._sets)
-        return self._unit or f"one entry of the free sets {digest(names)[:12]}"
+        said = " or of ".join(
+            repr(each)[1:-1] for each in names
+        )  # quoted, so that no two read alike
+        if len(said) > LONGEST_UNIT:
+            said = f"{said[:LONGEST_UNIT]}… ({counted(len(names), 'set')}, {digest(names)[:12]})"
+        return self._unit or f"one of {said}, and the rest follows"
 
     @cached_property
     def key(self) -> str:
@@ -193,7 +200,7 @@ class FreeSetAdjacency(Adjacency):
             best = best.worse(other)
         exact = best.upper <= best.value * (1 + ONLY_ROUNDING)
         warnings = tiny_coefficient(best.direction, self.manifold.names)
-        method = f"{len(self._sets)} free sets, closed form"
+        method = f"{counted(len(self._sets), 'free set')}, closed form"
         return replace(best, exact=exact, method=method, warnings=warnings)
 
     def are_neighbours(self, x: Iterable[Any], y: Iterable[Any]) -> NeighbourAnswer:

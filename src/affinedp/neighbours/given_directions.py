@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, Matrix, within_range
 from affinedp.domains.manifold import ON_MANIFOLD, AffineManifold
-from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.errors import AffineDPError, TooManyCircuitsError, counted
 from affinedp.exact.numbers import real_array
 from affinedp.neighbours.adjacency import (
     LISTED,
@@ -75,8 +75,7 @@ class DirectionAdjacency(Adjacency):
     @property
     def words(self) -> str:
         """Who counts as a neighbour, in words."""
-        count = self._directions.shape[1]
-        return f"{count} given direction{'s' if count > 1 else ''}"
+        return counted(self._directions.shape[1], "given direction")
 
     @property
     def unit(self) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from affinedp.domains.text import format_equation, parse_equations
-from affinedp.errors import MissingExtraError
+from affinedp.errors import MissingExtraError, counted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -83,6 +83,8 @@ class PublishedNumbers:
     rows: tuple[tuple[str, ...], ...] = field(repr=False)
     # how many rows there are beyond these
     more: int = 0
+    # what is said below it
+    note: str = ""
 
 
 @dataclass(frozen=True)
@@ -206,10 +208,11 @@ class Report:
         if self.published is not None:
             told = self.published
             more = told.more + max(len(told.rows) - most, 0)
-            rest = f"and {more:,} more rows" if more else ""
+            rest = f"and {counted(more, 'more row')}" if more else ""
             shown = _Section(told.caption, told.rows[:most], told.headings, told.labels, rest)
             yield f"<h2>{escape(shown.title)}</h2>"
             yield f"<div class='published' style='{BOX}'>{_html(shown)}</div>"
+            yield f"<p><small>{escape(told.note)}</small></p>" if told.note else ""
         yield figure
         for section in self._sections(most):
             open_ = "" if self.opening else " open"
@@ -424,6 +427,20 @@ th, td { border-bottom: 1px solid #8886; }
 figure { margin: 2rem 0; padding: .5rem; background: #fff; border-radius: 4px;
   overflow-x: auto; }
 figure svg { display: block; width: 100%; min-width: 44rem; height: auto; }
+/* a frame, and shadows where the box can be scrolled: nothing looks as if it were cut off */
+.published { width: fit-content; max-width: 100%; box-sizing: border-box; padding: 0 .6rem;
+  border: 1px solid #8886; border-radius: 4px; background:
+  linear-gradient(to left, Canvas 40%, transparent) right / 3rem 100% no-repeat local,
+  linear-gradient(to top, Canvas 40%, transparent) bottom / 100% 3rem no-repeat local,
+  linear-gradient(to left, #8888, transparent) right / .8rem 100% no-repeat,
+  linear-gradient(to top, #8888, transparent) bottom / 100% .8rem no-repeat; }
+.published thead th { position: sticky; top: 0; background: Canvas; padding-top: .5rem; }
+@media (max-width: 40rem) {
+  main { padding: 1rem; }
+  .published th, .published td { white-space: normal !important; padding-right: .5rem !important; }
+  figure { margin-left: -1rem; margin-right: -1rem; border-radius: 0; }
+  figure svg { min-width: 34rem; }
+}
 @media print {
   main { max-width: none; padding: 0; }
   body { font-size: 10pt; }

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from affinedp.domains.manifold import MOST_OUTPUTS, AffineManifold
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, counted
 from affinedp.privacy.design import Alternative
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.record import MechanismRecord
@@ -79,7 +79,7 @@ def report(mechanism: MechanismRecord) -> Report:
     shown = shown_noise(mechanism)
     if shown is not None:
         made = _report(mechanism, shown, lambda: draw_lines(mechanism.guarantee, shown))
-        count = _count(len(mechanism.strategy.given_names), "output")
+        count = counted(len(mechanism.strategy.given_names), "output")
         return replace(made, title=f"{_law(mechanism)} on {count} {shown.title}")
     if isinstance(mechanism.strategy, Matrices):
         return _dense_report(mechanism, mechanism.manifold)
@@ -113,9 +113,9 @@ def _dense_report(mechanism: MechanismRecord, manifold: AffineManifold) -> Repor
     baseline = independent_baseline(mechanism)
     equations = () if mechanism.guarantee.leak is not None else mechanism.equations
     promise = tuple(_scope(manifold))
-    given = _count(manifold.n - manifold.dim, "public equation")
+    given = counted(manifold.n - manifold.dim, "public equation")
     told = Shown(
-        f"{_law(mechanism)} on {_count(len(mechanism.output_names), 'output')} under {given}",
+        f"{_law(mechanism)} on {counted(len(mechanism.output_names), 'output')} under {given}",
         tuple(zip(mechanism.output_names, np.sqrt(mechanism.expected_squared_errors).tolist())),
         lines=None,
         independent=baseline.deviation,
@@ -290,10 +290,22 @@ def _error(deviations: Iterable[float], typical: float | None) -> str:
         return "no noise is listed"
     mean = float(np.sqrt(np.mean(sizes**2))) if typical is None else typical
     low, high = float(sizes.min()), float(sizes.max())
-    text = f"typically by {mean:.3g} (root mean square"
-    if f"{low:.3g}" != f"{high:.3g}":
-        text += f"; {low:.3g} for the most exact number, {high:.3g} for the noisiest"
+    text = f"typically by {size(mean)} (root mean square"
+    if size(low) != size(high):
+        text += f"; {size(low)} for the most exact number, {size(high)} for the noisiest"
     return f"{text}), each in the unit of the number"
+
+
+def size(value: float) -> str:
+    """Write a size of noise with three digits, as people do.
+
+    Examples
+    --------
+    >>> size(2.0199), size(566_123.4), size(0.00012)
+    ('2.02', '566,000', '0.00012')
+    """
+    near = float(f"{value:.3g}")
+    return f"{near:,.0f}" if 1e3 <= near < 1e15 else f"{near:.3g}"
 
 
 def _cost(guarantee: Guarantee) -> str:
@@ -388,11 +400,7 @@ def _equations_status(mechanism: MechanismRecord, equations: Sequence[str]) -> s
     if mechanism.guarantee.leak is not None:
         return "not listed, because there is no promise"
     if equations:
-        return f"every release obeys {_count(len(equations), 'equation')}, listed below"
+        return f"every release obeys {counted(len(equations), 'equation')}, listed below"
     if len(mechanism.output_names) > MOST_OUTPUTS:
         return f"not listed for more than {MOST_OUTPUTS:,} outputs"
     return "none: the noise does not keep any equation between the outputs"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"

@@ -17,6 +17,7 @@ from affinedp.errors import (
     EquationError,
     InconsistentEquationsError,
     MissingExtraError,
+    counted,
 )
 from affinedp.files.values import check_names
 from affinedp.neighbours.adjacency import Adjacency
@@ -305,8 +306,8 @@ def _told(line: Line) -> dict[str, Any]:
 
 def _sentence(manifold: AffineManifold) -> str:
     count = manifold.n - manifold.dim
-    equations = f"{count:,} equation{'s' * (count != 1)}"
-    text = f"{manifold.n:,} numbers, {equations}: {manifold.dim:,} of them can still be secret."
+    numbers, equations = counted(manifold.n, "number"), counted(count, "equation")
+    text = f"{numbers}, {equations}: {manifold.dim:,} of them can still be secret."
     if manifold.public_entries:
         fixed = ", ".join(manifold.public_entries[:6])
         more = "…" if len(manifold.public_entries) > 6 else ""

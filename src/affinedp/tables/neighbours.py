@@ -13,7 +13,7 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import LinearEquations
-from affinedp.errors import IdentifiableEntriesError
+from affinedp.errors import IdentifiableEntriesError, counted
 from affinedp.exact.numbers import meaning
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
@@ -187,8 +187,7 @@ def _counted(description: TableDescription) -> str:
 def _people_words(description: TableDescription, moves: PeopleMoves, tables: int) -> str:
     where = "in one cell of the table"
     if description.at_most is not None:
-        plural = "s" if description.at_most > 1 else ""
-        where = f"in at most {description.at_most} cell{plural} of the table"
+        where = f"in at most {counted(description.at_most, 'cell')} of the table"
     elif tables > 1:
         where = f"in one cell of each of its {tables} parts that no equation ties"
     who = _who(description, "one person")

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.errors import counted
 from affinedp.tables.describe import TableDescription, number
 from affinedp.tables.frames import numbers_of
 from affinedp.tables.layout import Layout, layout_of
@@ -207,7 +208,7 @@ def _refusal(
     if len(broken) > 1:
         rows = f"; {int(off.any(axis=1).sum()):,} of {len(off):,} rows break it"
         kinds = len({words for _, words in broken})
-        other = f" or {kinds - 1} other equation{'s' if kinds > 2 else ''}" if kinds > 1 else ""
+        other = f" or {counted(kinds - 1, 'other equation')}" if kinds > 1 else ""
         places = f"; {len(broken)} equations are broken"
         message += rows + other if layout.row_names is None else places
     return TableError(

@@ -8,6 +8,7 @@ from fractions import Fraction
 from typing import Any
 
 from affinedp.domains.text import format_equation, parse_equations
+from affinedp.errors import counted
 from affinedp.exact.numbers import over_one_denominator
 from affinedp.tables.describe import TableDescription
 from affinedp.tables.frames import split_totals
@@ -309,14 +310,14 @@ def margin_groups(frame: Any, margins: Sequence[Sequence[str]]) -> tuple[RowGrou
             rows_of.setdefault(tuple(labels), []).append(position)
         for path, rows in rows_of.items():
             name = f"the public sum of {_path_words(path)}"
-            groups.append(RowGroup(tuple(rows), None, f"{name} ({len(rows)} rows)"))
+            groups.append(RowGroup(tuple(rows), None, f"{name} ({counted(len(rows), 'row')})"))
     return tuple(groups)
 
 
 def _sum_words(total: int, parts: Sequence[int], words: Mapping[int, str]) -> str:
     shown = [words[part] for part in parts[:4]]
     if len(parts) > 4:
-        shown.append(f"{len(parts) - 4} more rows")
+        shown.append(counted(len(parts) - 4, "more row"))
     return f"{words[total]} = {' + '.join(shown)}"
 
 

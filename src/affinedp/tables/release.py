@@ -32,9 +32,20 @@ from affinedp.tables.noise import DesignedNoise, all_at_once, level_summary
 from affinedp.tables.publish import Published, TableRows, paying_for_table
 from affinedp.tables.reading import broken_totals, read_points
 from affinedp.tables.refusals import TableError
-from affinedp.tables.report import draw_bars, published_numbers, table_report, whole_frames
+from affinedp.tables.report import (
+    draw_bars,
+    published_numbers,
+    table_report,
+    units_of,
+    whole_frames,
+)
 from affinedp.tables.several import SeveralTables
 from affinedp.tables.table_functions import table_function
+
+CORRECTED = (
+    "Functions are computed from the numbers before rounding, less the bias that noise gives them: "
+    "they differ a little from what the numbers of this table give."
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,7 +159,7 @@ class ReleasedTable:
 
         They are around the numbers before rounding, which are as private: rounding adds nothing.
         Where the table has no negative numbers, they are cut at 0; where it counts people, they
-        are whole numbers.
+        are whole numbers, and where ``round_to`` asks for whole numbers, rounded outwards to them.
 
         Parameters
         ----------
@@ -179,7 +190,10 @@ class ReleasedTable:
         lower, upper = plain - width, plain + width
         if self.design.description.nonnegative:
             lower, upper = lower.clip(lower=0.0), upper.clip(lower=0.0)
-        return whole_frames(lower, upper) if self.design.whole else (lower, upper)
+        step = self.design.description.round_to
+        if self.design.whole or (step is not None and float(step).is_integer()):
+            return whole_frames(lower, upper, known=self.design.whole)
+        return lower, upper
 
     def function(self, f: Any, *, level: float = 0.95, certified: bool = False) -> FunctionInterval:
         """Return a function of published numbers, such as a share, with an interval.
@@ -236,7 +250,7 @@ class ReleasedTable:
             return made
         low, high = self._ends(level, simultaneous=False)
         table, ends = published.table, {name: (low[name], high[name]) for name in low}
-        bars, known, description = table, dict(ends), self.design.description
+        bars, known, units = table, dict(ends), units_of(self.design)
         for text in functions:
             found = self.function(text, level=level)
             if np.shape(found.value) != (len(table),):
@@ -250,10 +264,10 @@ class ReleasedTable:
                 ends,
                 level,
                 FOLDED_OUTPUTS,
-                first=[*(description.totals or ()), *functions],
-                unlabelled="total" if description.hierarchy else "",
+                unlabelled="total" if self.design.description.hierarchy else "",
+                note=CORRECTED if functions else "",
             ),
-            picture=lambda: draw_bars(bars, known, level),
+            picture=lambda: draw_bars(bars, known, level, units),
         )
 
     def with_intervals(self, level: float = 0.95) -> Any:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from affinedp.errors import counted
 from affinedp.intervals import whole_ends
 from affinedp.show.page import (
     FOLDED_OUTPUTS,
@@ -18,9 +19,10 @@ from affinedp.show.page import (
     Report,
     printable,
     printed,
+    round_up,
 )
 from affinedp.show.plot import OURS, unregistered
-from affinedp.show.report import headline, paragraph
+from affinedp.show.report import headline, paragraph, size
 from affinedp.show.report import report as mechanism_report
 from affinedp.tables.noise import WHOLE, DesignedNoise, level_summary
 from affinedp.tables.publish import Published
@@ -28,6 +30,7 @@ from affinedp.tables.refusals import listed
 from affinedp.tables.relations import has_no_label
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 Ends = Mapping[Any, tuple[Any, Any]]
@@ -38,12 +41,15 @@ LONGEST_NAME = 40
 NOISY_TOTALS = 2.0
 
 
-def whole_frames(lower: Any, upper: Any) -> tuple[Any, Any]:
-    """Return the ends of intervals as whole numbers; what is known exactly stays as it is."""
+def whole_frames(lower: Any, upper: Any, known: bool) -> tuple[Any, Any]:
+    """Return the ends of intervals as whole numbers; what is known exactly stays as it is.
+
+    Where the true numbers are not ``known`` to be whole, ends are rounded outwards.
+    """
     import pandas
 
     low, high = lower.to_numpy(dtype=float), upper.to_numpy(dtype=float)
-    first, last = whole_ends(low, high)
+    first, last = whole_ends(low, high) if known else (np.floor(low), np.ceil(high))
     same = low == high
     found = []
     for ends, given in ((np.where(same, low, first), lower), (np.where(same, high, last), upper)):
@@ -55,19 +61,18 @@ def whole_frames(lower: Any, upper: Any) -> tuple[Any, Any]:
 
 
 def published_numbers(
-    table: Any, ends: Ends, level: float, most: int, first: Sequence[Any] = (), unlabelled: str = ""
+    table: Any, ends: Ends, level: float, most: int, unlabelled: str = "", note: str = ""
 ) -> PublishedNumbers:
     """Return a published table as texts, numbers with their intervals.
 
-    The columns ``first`` follow the labels; a row without any label is called ``unlabelled``.
+    A row without any label is called ``unlabelled``.
     """
     shown = table.iloc[:most]
-    headings, columns, labels, ranks = [], [], [], []
+    headings, columns, labels = [], [], []
     if list(table.index) != list(range(len(table))):
         headings.append(" / ".join(str(one) for one in table.index.names if one is not None))
         columns.append([_label(one) for one in shown.index])
         labels.append(True)
-        ranks.append(-1)
     for name in table:
         values = shown[name].tolist()
         if name in ends:
@@ -79,14 +84,12 @@ def published_numbers(
         headings.append(str(name))
         columns.append(texts)
         labels.append(name not in ends)
-        after = first.index(name) if name in first else len(first)
-        ranks.append(-1 if name not in ends else after)
     words = [column for column, label in zip(columns, labels) if label]
     for row in range(len(shown) if words else 0):
         if not any(column[row] for column in words):
             words[0][row] = unlabelled
-    # labels first, in their order
-    order = sorted(range(len(columns)), key=ranks.__getitem__)
+    # labels first; all in their order
+    order = sorted(range(len(columns)), key=lambda place: not labels[place])
     return PublishedNumbers(
         f"Published numbers, with {level * 100:g} % intervals for the true ones",
         tuple(printable(headings[place]) for place in order),
@@ -94,6 +97,7 @@ def published_numbers(
         tuple(tuple(printable(columns[place][row]) for place in order)
               for row in range(len(shown))),
         len(table) - len(shown),
+        printable(note),
     )  # fmt: skip
 
 
@@ -125,36 +129,74 @@ def _label(value: Any) -> str:
     return "" if has_no_label(value) else str(value)
 
 
-def draw_bars(table: Any, ends: Ends, level: float) -> Figure:
-    """Return published numbers as bars, with the intervals of the true ones."""
-    shown = [name for name in table if name in ends]
-    rows = max(1, SHOWN_BARS // max(len(shown), 1))
-    words = row_labels(table.iloc[:rows], ends)
+def draw_bars(table: Any, ends: Ends, level: float, units: Sequence[Sequence[Any]]) -> Figure:
+    """Return published numbers as bars with intervals, one panel for the columns of each unit."""
+    count = sum(map(len, units))
+    rows = min(len(table), max(1, SHOWN_BARS // max(count, 1)))
+    shown = [list(names)[:SHOWN_BARS] for names in units]
+    figure = unregistered(figsize=(9, 0.8 * len(units) + 0.3 + 0.27 * rows * sum(map(len, shown))))
+    figure.set_layout_engine("constrained")
+    heights = [len(names) for names in shown]
+    panels = figure.subplots(len(units), 1, squeeze=False, height_ratios=heights)[:, 0]
+    for axes, names in zip(panels, shown):
+        _draw_panel(axes, table.iloc[:rows], ends, names)
+    drawn, all_ = rows * sum(heights), len(table) * count
+    some = f"the first {drawn} of {all_:,} numbers, " if all_ > drawn else ""
+    figure.suptitle(
+        f"Published, {some}with {level * 100:g} % intervals", x=0.01, ha="left", fontsize=11
+    )
+    return figure
+
+
+def _draw_panel(axes: Axes, table: Any, ends: Ends, shown: Sequence[Any]) -> None:
+    """The columns of one unit."""
+    words = row_labels(table, ends)
     bars = [
         (words[row] if len(shown) == 1 or words[row] == name else f"{words[row]}: {name}",
          table[name].iloc[row],
          *(end.iloc[row] for end in ends[name]))
         for row in range(len(words)) for name in shown
     ]  # fmt: skip
-    names, values, low, high = zip(*bars[:SHOWN_BARS])
-    figure = unregistered(figsize=(9, 1.1 + 0.27 * len(names)))
-    figure.set_layout_engine("constrained")
-    axes = figure.subplots()
+    names, values, low, high = zip(*bars)
     height, middle = np.arange(len(names)), np.asarray(values, dtype=float)
     # what was rounded may lie beside the interval, which is around the number before
     reach = [np.maximum(middle - np.asarray(low), 0), np.maximum(np.asarray(high) - middle, 0)]
     axes.barh(height, middle, color=OURS, alpha=0.55)
     axes.errorbar(middle, height, xerr=reach, fmt="none", ecolor="black", capsize=2.5, lw=1)
     axes.axvline(0, color="black", lw=0.6)
-    cut = [name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…" for name in names]
-    axes.set_yticks(height, [printable(name).replace("$", r"\$") for name in cut])
+    axes.set_yticks(height, list(map(_cut, names)))
     axes.invert_yaxis()
-    count = len(table) * len(shown)
-    some = f"the first {len(names)} of {count:,} numbers, " if count > len(names) else ""
-    axes.set_title(f"Published, {some}with {level * 100:g} % intervals", loc="left", fontsize=11)
+    axes.xaxis.set_major_formatter("{x:,.10g}")
+    axes.set_xlabel(_cut(", ".join(map(str, shown))))
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-    return figure
+
+
+def _cut(text: str) -> str:
+    """A name as a figure shows it: short, and no formula."""
+    text = text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
+    return printable(text).replace("$", r"\$")
+
+
+def units_of(design: DesignedNoise) -> list[list[str]]:
+    """Return the private columns in groups of one unit: one μ, or tied by an equation."""
+    layout = design.layout
+    private = list(layout.roles.private)
+    each = layout.units(design.description.mu)
+    if each is None:
+        return [private]
+    own = {layout.columns[entry % len(layout.columns)]: mu
+           for entry, mu in zip(layout.private.tolist(), each.tolist())}  # fmt: skip
+    tied = [
+        {layout.columns[entry] for entry in relation.coefficients} for relation in layout.in_row
+    ]
+    tied += [{name for name in private if own[name] == mu} for mu in own.values()]
+    groups: list[set[str]] = []
+    for some in tied:
+        apart = [group for group in groups if not group & some]
+        groups = [*apart, some.union(*(group for group in groups if group & some))]
+    found = [[name for name in private if name in group] for group in groups]
+    return sorted(filter(None, found), key=lambda names: private.index(names[0]))
 
 
 def row_labels(table: Any, ends: Ends) -> list[str]:
@@ -211,15 +253,26 @@ def table_report(design: DesignedNoise, published: Published | None = None) -> R
 
 def _opening(design: DesignedNoise, bare: str) -> Iterator[tuple[str, str]]:
     """The six plain lines, about a table."""
+    units = ", ".join(_by_unit(design))
+    told = {"How far off numbers are": f"typically {units} (root mean square)"} if units else {}
     for lead, text in paragraph(design.guarantee, design.deviations.tolist(), [bare]):
         plain = text.replace("they are in the data", "they are in the table")
-        yield lead, plain.removesuffix(WHOLE)
+        yield lead, told.get(lead, plain.removesuffix(WHOLE))
+
+
+def _by_unit(design: DesignedNoise) -> Iterator[str]:
+    """How far off the numbers of every unit are; nothing where all have the same."""
+    layout, units = design.layout, units_of(design)
+    column = layout.private % len(layout.columns)
+    for names in units if len(units) > 1 else ():
+        own = np.isin(column, [layout.columns.index(name) for name in names])
+        yield f"by {size(math.sqrt(np.mean(design.deviations[own] ** 2)))} in {listed(names)}"
 
 
 def _title(design: DesignedNoise, published: Published | None) -> str:
     layout = design.layout
     count = len(published.table) if published is not None else len(layout.row_names or ())
-    rows = f" in {count:,} row{'s' if count > 1 else ''}" if count else " in every row"
+    rows = f" in {counted(count, 'row')}" if count else " in every row"
     what = "Published table" if published is not None else "Noise for a table"
     names = ", ".join(layout.roles.private[:6])
     more = ", …" if len(layout.roles.private) > 6 else ""
@@ -228,7 +281,7 @@ def _title(design: DesignedNoise, published: Published | None) -> str:
 
 def _unprotected(design: DesignedNoise) -> str:
     names = [*design.layout.roles.known, *design.layout.roles.labels]
-    columns = f"the columns {listed(names)}, " if names else ""
+    columns = f"the column{'s' * (len(names) > 1)} {listed(names)}, " if names else ""
     return f"{columns}the labels and the number of rows: published as they are"
 
 
@@ -260,7 +313,7 @@ def _totals(
     if design.enlargement > 1 + 1e-6:
         yield (
             "bound",
-            f"the public bound makes the noise {design.enlargement:.4g} times larger than the "
+            f"the public bound makes the noise {_larger(design.enlargement)} larger than the "
             "squared error says: the noise of each output above has it, the squared error has not",
         )
     is_total = np.isin(layout.private, list(layout.totals))
@@ -290,6 +343,11 @@ def _totals(
             f"independent noise with the same promise would break {layout.relations[worst].words} "
             f"by {spread[worst] * independent:.4g} on average",
         )
+
+
+def _larger(factor: float) -> str:
+    """By how much, never too little: a share, or a factor where it is large."""
+    return f"{round_up(100 * (factor - 1), 3)} %" if factor < 2 else f"{round_up(factor, 3)} times"
 
 
 def _published_words(design: DesignedNoise, published: Published) -> str:
