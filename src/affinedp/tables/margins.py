@@ -197,11 +197,8 @@ class MarginRelease(Description):
         if not isinstance(self.attributes, Mapping) or not self.attributes:
             raise AffineDPError("attributes must be given as a mapping from names to labels")
         for name, asked in self.asked.items():
-            labels = declared(asked.labels, name)
-            if isinstance(labels, str) or len(list(labels)) < 2:
+            if len(asked.labels) < 2:
                 raise AffineDPError(f"attribute {name!r} needs at least two labels: leave it out")
-            if len(set(labels)) < len(list(labels)):
-                raise AffineDPError(f"attribute {name!r} names a label twice")
             if asked.workload is not None and (self.whole or self.places is not None):
                 raise AffineDPError(
                     f"attribute {name!r} asks for sums of labels, which are published as they are "
@@ -249,7 +246,11 @@ class MarginRelease(Description):
     @cached_property
     def asked(self) -> dict[str, Asked]:
         """What is asked about every attribute."""
-        return {name: Asked.of(given) for name, given in self.attributes.items()}
+        found = {name: Asked.of(given) for name, given in self.attributes.items()}
+        return {
+            name: replace(asked, labels=declared(asked.labels, name))
+            for name, asked in found.items()
+        }
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -259,7 +260,7 @@ class MarginRelease(Description):
     @property
     def sizes(self) -> tuple[int, ...]:
         """How many labels every attribute has."""
-        return tuple(len(list(asked.labels)) for asked in self.asked.values())
+        return tuple(len(asked.labels) for asked in self.asked.values())
 
     @property
     def whole(self) -> bool:
@@ -375,10 +376,7 @@ class MarginRelease(Description):
 
     def _counts(self, frame: Any, times: IntArray | None) -> Any:
         """People by record; in places, the table of all attributes at every place at the bottom."""
-        codes = [
-            label_codes(frame, name, asked.labels, "attributes")
-            for name, asked in self.asked.items()
-        ]
+        codes = [label_codes(frame, name, asked.labels) for name, asked in self.asked.items()]
         if self.places is None:
             return counts_of_records(np.column_stack(codes), self.sizes, times)
         key = place_numbers(frame, self.tree)
