@@ -1,6 +1,6 @@
 """Draw what non-negativity does to cells: ``python docs/figures/make_nonnegative.py``.
 
-Writes nonnegative.png beside this file and prints the table of docs/explanation/nonnegative.md.
+Writes nonnegative.png beside this file and prints the numbers of docs/explanation/people.md.
 """
 
 from __future__ import annotations

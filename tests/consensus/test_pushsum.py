@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 import affinedp as adp
 from affinedp.consensus import AgentNoise, PrivatePushSum
-from affinedp.consensus.one_way import directed_network_of
-from affinedp.consensus.pushsum import PushSumAgent, PushSumMessage
+from affinedp.consensus.pushsum import PushSumAgent, PushSumMessage, directed_network_of
 
 
 def one_way(n: int, seed: int) -> nx.DiGraph:

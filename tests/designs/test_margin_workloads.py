@@ -10,6 +10,7 @@ import pytest
 
 import affinedp as adp
 from affinedp.designs.margins import design_margins
+from affinedp.domains.crossed import counts_of_records
 from affinedp.errors import AffineDPError
 from affinedp.exact.dyadic import wide_product
 from affinedp.tables import MarginRelease, prefix, ranges
@@ -186,6 +187,24 @@ def test_least_largest_variance(sizes, form, optimum):
                        workloads={0: form}, goal="largest", **PROMISE)  # fmt: skip
     assert max(m.expected_squared_errors) * UNIT == pytest.approx(optimum, rel=3e-5)
     assert m.gap < 3e-5
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_matrix_is_designed_for_in_any_unit(seed):
+    rng = np.random.default_rng(seed)
+    n, rows = int(rng.integers(2, 9)), int(rng.integers(1, 10))
+    own = rng.integers(-3, 4, size=(rows, n)) + 4 * np.eye(rows, n)  # often of less than full rank
+    found = []
+    for unit in (1.0, 1e-7, 1e6):
+        asked = {"workloads": {0: own * unit}, "epsilon": 1.0, "delta": 1e-6, "law": "gaussian"}
+        m = design_margins([n, 2], [(0,), (0, 1)], **asked)
+        assert m.gap < 2e-5
+        found.append(m.expected_squared_error / unit**2)
+        assert design_margins([n, 2], [(0,), (0, 1)], goal="largest", **asked).gap < 0.5
+    assert np.ptp(found) < 1e-4 * found[0]
+    data = counts_of_records(rng.integers(0, [n, 2], size=(50, 2)), [n, 2])
+    noise = np.abs(m.release(data)[(0,)] - own * unit @ data((0,)))
+    assert (noise <= 10 * np.sqrt(m.strategy.node_variances(m.noise, (0,)).ravel())).all()
 
 
 def test_values_are_as_without_a_workload():

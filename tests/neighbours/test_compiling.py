@@ -11,7 +11,7 @@ from affinedp.arrays import linked
 from affinedp.compiling import Compiled
 from affinedp.domains.manifold import AffineManifold
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.circuits import ask
+from affinedp.neighbours.circuits import search
 from affinedp.progress import Progress
 
 
@@ -39,10 +39,10 @@ def answers(manifold, norm):
         n = len(component.entries)
         matrix = np.linspace(1.0, 2.0, 3 * n).reshape(3, n) ** 2
         reach = np.linspace(1.0, 3.0, n)
-        found.append(ask.worst_circuits(component, matrix, norm, reach, Progress("")))
-        blocks = list(ask.list_circuits(component, 1000, Progress("")))
+        found.append(search.worst_circuits(component, matrix, norm, reach, Progress("")))
+        blocks = list(search.list_circuits(component, 1000, Progress("")))
         found.append(
-            (np.vstack([b for b, _ in blocks]), ask.count_circuits(component, Progress("")))
+            (np.vstack([b for b, _ in blocks]), search.count_circuits(component, Progress("")))
         )
     return found
 
@@ -67,7 +67,7 @@ def test_one_source_one_answer(make, norm, monkeypatch):
         return 7 if next(turns) % 2 else 0
 
     seen = []
-    monkeypatch.setattr("affinedp.neighbours.circuits.prepare.STEPS_PER_CALL", 13)
+    monkeypatch.setattr("affinedp.neighbours.circuits.search.STEPS_PER_CALL", 13)
     for steps in (compiled, in_python, in_turns):
         monkeypatch.setattr(Compiled, "steps_in_python", steps)
         seen.append(answers(manifold, norm))

@@ -11,7 +11,6 @@ import pytest
 
 from affinedp.errors import AffineDPError
 from affinedp.tables import (
-    MarginRelease,
     TableRelease,
     count_people,
     dependency,
@@ -156,9 +155,6 @@ def test_refusals(impossible, words):
 def test_refusals_elsewhere():
     with pytest.raises(AffineDPError, match="equations between rows"):
         TableRelease(totals={"All": STATES}, impossible=CHILDREN, epsilon=1.0)
-    labels = {"sex": ["f", "m"], "old": ["no", "yes"]}
-    with pytest.raises(AffineDPError, match="with TableRelease"):
-        MarginRelease(attributes=labels, epsilon=1.0, impossible=[{"sex": "f", "old": "no"}])
     other = TableRelease(impossible=CHILDREN, epsilon=1.0, **TOTALS).design(crosstab(BASE))
     with pytest.raises(AffineDPError, match="labels nothing"):
         other.release(crosstab(BASE).rename_axis(columns=None))

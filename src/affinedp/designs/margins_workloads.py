@@ -38,6 +38,10 @@ BITS = 30
 # What the total costs beside the rest, so that it is measured; and the least weight of a value.
 TINY = 1e-10
 LEAST_WEIGHT = 1e-9
+# Below this part of the largest, a root of what is asked is 0; and the precision of such numbers.
+ASKED, LITTLE = 1e-7, 1e-8
+# How much of all weights alike is tried, where the largest variance is to be least.
+MIXED = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 0.003, 0.01, 0.03, 0.1, 0.3)
 ITERATIONS = 500
 # λ is a power of this, searched with smaller and smaller steps.
 STEP = 1.25
@@ -118,10 +122,8 @@ class _Split:
         return math.prod(1 - 1 / self.sizes[i] for i in members(S))
 
 
-def rounded_basis(matrix: FloatArray, rank: int) -> tuple[Basis, float]:
-    """Return whole contrasts of this Gram matrix, and by which it is their Gram matrix."""
-    values, vectors = np.linalg.eigh(matrix)
-    rows = vectors[:, -rank:] * np.sqrt(np.maximum(values[-rank:], 0.0))
+def rounded_basis(rows: FloatArray) -> tuple[Basis, float]:
+    """Return whole contrasts in place of these, and by which squares of these are larger."""
     scale = float((rows**2).sum(axis=1).max())
     whole = np.rint(np.ldexp(rows / math.sqrt(scale), BITS)).astype(np.int64)
     return Basis(whole, BITS), scale
@@ -134,13 +136,13 @@ class _Root:
     d: FloatArray
     values: FloatArray
     vectors: FloatArray
-    rank: int
 
     @classmethod
-    def of(cls, V: FloatArray, w: FloatArray, rank: int) -> _Root:
+    def of(cls, V: FloatArray, w: FloatArray) -> _Root:
         d = np.sqrt(w)
         values, vectors = np.linalg.eigh(d[:, None] * V * d)
-        return cls(d, np.sqrt(np.maximum(values, 1e-300)), vectors, rank)
+        kept = values > ASKED**2 * values[-1]  # roots of rounding errors would be no small numbers
+        return cls(d, np.sqrt(values[kept]), vectors[:, kept])
 
     @property
     def trace(self) -> float:
@@ -154,16 +156,29 @@ class _Root:
 
     def inverse(self) -> FloatArray:
         """D (D V D)^(−½) D, which is the covariance up to a factor."""
-        turned = self.d[:, None] * self.vectors[:, -self.rank :]
-        return np.asarray((turned / self.values[-self.rank :]) @ turned.T)
+        turned = self.d[:, None] * self.vectors
+        return np.asarray((turned / self.values) @ turned.T)
+
+    @property
+    def factor(self) -> FloatArray:
+        """Of X = D⁻¹ (D V D)^½ D⁻¹ and a little more: X is this times its transpose.
+
+        What nobody asks for is measured a little, too: whatever is asked follows from contrasts
+        then, however they are rounded.
+        """
+        turned = self.vectors / self.d[:, None] * np.sqrt(self.values)
+        little = LITTLE * float((turned**2).sum(axis=1).max())
+        return np.hstack([turned, math.sqrt(little) * np.eye(len(turned))])
 
     def parts(self) -> tuple[float, Basis, float]:
         """Return the precision of the total, contrasts beside it, and theirs."""
-        turned = self.vectors / self.d[:, None]
-        X = (turned * self.values) @ turned.T
-        total = 1 / float(self.inverse().sum())
-        basis, scale = rounded_basis(X - total, self.rank - 1)
-        return total, basis, scale
+        root = self.factor
+        # X is root rootᵀ, and the total is what it has along the shortest y with root y = 1
+        y = np.linalg.lstsq(root, np.ones(len(root)), rcond=None)[0]
+        total = 1 / float(y @ y)
+        beside = root - total * y
+        left, sizes, _ = np.linalg.svd(beside, full_matrices=False)
+        return total, *rounded_basis(left[:, :-1] * sizes[:-1])
 
 
 def _ascended(
@@ -232,7 +247,7 @@ class _Single:
     ) -> dict[int, _Root]:
         """Of every S that needs one; the total costs something in each."""
         return {
-            i: _Root.of(V + max(b, least * float(np.trace(V)) / len(V)), w, self.workload.rank)
+            i: _Root.of(V + max(b, least * float(np.trace(V)) / len(V)), w)
             for i, (V, b) in enumerate(given)
             if self.needs[i]
         }
@@ -253,18 +268,29 @@ class _Single:
         by_w = np.sum([self.shares[i] * root.diagonal for i, root in roots.items()], axis=0) / 2
         slopes = [by_w - w * by_w.sum()]
         if self.largest:
-            by_o = self._by_asked(roots, given)
+            by_o = self._by_asked({i: one.inverse() for i, one in roots.items()}, given)
             slopes.append(o * (by_o - o @ by_o))
         return -math.log(value), -np.concatenate(slopes) / value
 
+    def reached(self, w: FloatArray, o: FloatArray) -> float:
+        """The largest variance of the noise for these weights, at squared sensitivity 1."""
+        given = self.grams(o)
+        roots = self.roots(w, given)
+        factors = {i: root.factor for i, root in roots.items()}
+        alone = zip(self.shares, given, self.needs)
+        seen = sum(self.shares[i] * (one**2).sum(axis=1) for i, one in factors.items())
+        seen = seen + math.fsum(s * math.sqrt(b) for s, (_, b), needs in alone if not needs)
+        inverses = {i: np.asarray(np.linalg.inv(one @ one.T), float) for i, one in factors.items()}
+        return float(np.max(seen) * 2 * self._by_asked(inverses, given).max())
+
     def _by_asked(
-        self, roots: dict[int, _Root], given: list[tuple[FloatArray, float]]
+        self, inverses: dict[int, FloatArray], given: list[tuple[FloatArray, float]]
     ) -> FloatArray:
         W = self.workload.matrix
         rows, alone = np.zeros((len(given), len(W))), np.zeros(len(given))
         for i, (_, b) in enumerate(given):
             if self.needs[i]:
-                K = roots[i].inverse() * (self.shares[i] / 2)
+                K = inverses[i] * (self.shares[i] / 2)
                 rows[i], alone[i] = ((W @ K) * W).sum(axis=1), K.sum()
             else:
                 alone[i] = self.shares[i] / (2 * math.sqrt(b))
@@ -284,8 +310,14 @@ def _one(split: _Split, workload: Workload, goal: Goal) -> WorkloadPlan:
     shares = np.array([split.share(S) for S in split.beside])
     problem = _Single(workload, shares, inside, beside, goal == "largest")
     x = _ascended(problem.slope, np.zeros(n + sum(problem.counts) * problem.largest))
-    w, given = _weights(x[:n]), problem.grams(_weights(x[n:]) if problem.largest else x[n:])
+    w, o = _weights(x[:n]), _weights(x[n:]) if problem.largest else x[n:]
+    given = problem.grams(o)
     bound = problem.value(problem.roots(w, given, least=0.0), given) ** 2
+    if problem.largest:
+        # where weights vanish, noise is not determined by them: some of all weights does it
+        mixed = [((1 - s) * w + s / n, (1 - s) * o + s / len(o)) for s in MIXED]
+        w, o = min(mixed, key=lambda one: problem.reached(*one))
+        given = problem.grams(o)
     bases: list[Basis] = []
     uses, t = np.full((len(split.beside), len(split.sizes)), -1), {}
     roots = problem.roots(w, given)
@@ -321,17 +353,17 @@ class _Curve:
         return np.asarray(G + STEP**k * float(np.trace(G)) / len(G) ** 2)
 
     def _made(self, k: int) -> tuple[_Root, float, float]:
-        V, rank = self.gram(k), self.workload.rank
+        V = self.gram(k)
         near = min(self.known, key=lambda other: abs(other - k), default=None)
         start = np.zeros(len(V)) if near is None else 2 * np.log(self.known[near][0].d)
 
         def value_and_slope(x: FloatArray) -> tuple[float, FloatArray]:
             w = _weights(x)
-            root = _Root.of(V, w, rank)
+            root = _Root.of(V, w)
             by = root.diagonal / 2
             return -math.log(root.trace), -(by - w * by.sum()) / root.trace
 
-        root = _Root.of(V, _weights(_ascended(value_and_slope, start)), rank)
+        root = _Root.of(V, _weights(_ascended(value_and_slope, start)))
         K = root.inverse()
         mean = K.sum(axis=1)
         total = 1 / float(mean.sum())
@@ -409,7 +441,8 @@ def _several(split: _Split, workloads: list[Workload]) -> WorkloadPlan:
 
 def _logarithms(own: list[_Curve], chosen: Sequence[int]) -> tuple[FloatArray, FloatArray]:
     """log ρ and log γ of one basis per attribute."""
-    found = np.log([curve.at(k)[1:] for curve, k in zip(own, chosen)])
+    each = np.array([curve.at(k)[1:] for curve, k in zip(own, chosen)])
+    found = np.log(np.maximum(each, 1e-300))
     return found[:, 0], found[:, 1]
 
 
@@ -502,7 +535,7 @@ def _joint_bound(split: _Split, own: list[_Curve], chosen: tuple[int, ...]) -> f
                 for curve, j in zip(own, split.turned)
             ]
             V += weight * spread * _kron(grams)
-        found.append(split.share(S) * _Root.of(V, w, len(w)).trace)
+        found.append(split.share(S) * _Root.of(V, w).trace)
     return math.fsum(found) ** 2
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, Matrix
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import Rows, given_rows, meaning
-from affinedp.exact.rational import common_denominator
+from affinedp.exact.rational import common_denominator, subtract
 
 # Whole numbers in the matrices that are reduced for K-norm noise.
 MOST_NUMBERS = 1_000_000
@@ -48,7 +48,7 @@ def staircase(
             pivot = min(active, key=lambda column: (abs(column[i]), len(column)))
             for column in active:
                 if column is not pivot:
-                    _subtract(column, pivot, _nearest_quotient(column[i], pivot[i]))
+                    subtract(column, pivot, _nearest_quotient(column[i], pivot[i]))
             active = [column for column in active if i in column]
         if active:
             lead[i] = active[0]
@@ -74,7 +74,7 @@ def image_lattice(kernel: Columns, query: Rows) -> list[list[Fraction]]:
         for earlier in lead.values():
             if earlier is pivot:
                 break
-            _subtract(earlier, pivot, earlier.get(i, 0) // pivot[i])
+            subtract(earlier, pivot, earlier.get(i, 0) // pivot[i])
     return [
         [Fraction(column.get(i, 0), scale) for i in range(len(whole))] for column in lead.values()
     ]
@@ -175,7 +175,7 @@ def shortened(vectors: Sequence[SparseVector], n: int) -> list[SparseVector]:
         for j in range(k - 1, -1, -1):
             times = round(shares[j])
             if times:
-                _subtract(basis[k], basis[j], times)
+                subtract(basis[k], basis[j], times)
                 lengths, shares = _orthogonalised(basis[: k + 1], n)
         if lengths[k] >= (LOVASZ - shares[k - 1] ** 2) * lengths[k - 1]:
             k += 1
@@ -205,17 +205,6 @@ def _sparse(vector: Sequence[int]) -> SparseVector:
 
 def _nearest_quotient(value: int, divisor: int) -> int:
     return (2 * value + divisor) // (2 * divisor)
-
-
-def _subtract(vector: SparseVector, other: Mapping[int, int], times: int) -> None:
-    if not times:
-        return
-    for place, value in other.items():
-        left = vector.get(place, 0) - times * value
-        if left:
-            vector[place] = left
-        else:
-            vector.pop(place, None)
 
 
 def _rows(matrix: Matrix, exact: Rows | None) -> Rows:

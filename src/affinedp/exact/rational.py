@@ -65,17 +65,22 @@ def coprime(row: Mapping[int, Fraction | int]) -> WholeRow:
     return {j: value // content for j, value in whole.items()}
 
 
+def subtract(row: WholeRow, other: WholeRow, times: int) -> None:
+    """Take a multiple of another row off this one."""
+    for j, value in other.items():
+        after = row.get(j, 0) - times * value
+        if after:
+            row[j] = after
+        else:
+            row.pop(j, None)
+
+
 def cleared(row: WholeRow, by: WholeRow, pivot: int) -> WholeRow:
     """Return a multiple of ``row`` minus one of ``by`` without the pivot column, coprime again."""
     common = math.gcd(row[pivot], by[pivot])
     keep, take = by[pivot] // common, row[pivot] // common
     found = dict(row) if keep == 1 else {j: keep * value for j, value in row.items()}
-    for j, value in by.items():
-        after = found.get(j, 0) - take * value
-        if after:
-            found[j] = after
-        else:
-            found.pop(j, None)
+    subtract(found, by, take)
     content = math.gcd(*found.values())
     return found if content <= 1 else {j: value // content for j, value in found.items()}
 

@@ -34,15 +34,15 @@ from affinedp.neighbours.adjacency import (
     still,
     tiny_coefficient,
 )
-from affinedp.neighbours.circuits.ask import (
+from affinedp.neighbours.circuits.compiled import ACCURATE
+from affinedp.neighbours.circuits.exact import ExactCircuits, refined_circuit
+from affinedp.neighbours.circuits.search import (
     WAYS_OUT,
     Leading,
     count_circuits,
     list_circuits,
     worst_circuits,
 )
-from affinedp.neighbours.circuits.compiled import ACCURATE
-from affinedp.neighbours.circuits.exact import ExactCircuits, refined_circuit
 from affinedp.neighbours.definition import NeighbourAnswer, among_circuits
 from affinedp.neighbours.norms import (
     EPS,

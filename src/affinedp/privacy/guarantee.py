@@ -22,7 +22,7 @@ from affinedp.laws.base import Law
 from affinedp.laws.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise, pair_of
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.whole import Whole
-from affinedp.parts import Locked, Part
+from affinedp.parts import Locked, Part, kind_named
 from affinedp.strategies.base import Proof, Strategy, rounded_up
 
 MOST_RELEASES = 10**9
@@ -305,7 +305,7 @@ class Guarantee(Locked):
 
     def summary(self) -> list[tuple[str, str]]:
         """Return what a person wants to know, as (label, text) rows."""
-        rows = [("law", _LAWS.get(self.law, self.law)), ("neighbours", self.neighbours)]
+        rows = [("law", _law_words(self.law)), ("neighbours", self.neighbours)]
         if self.asked is not None:
             verdict = "kept" if self.keeps_asked() else "NOT kept"
             rows.insert(0, ("asked for", f"{self.asked}: {verdict}"))
@@ -359,14 +359,12 @@ class Guarantee(Locked):
         return f"<table>{rows}</table>"
 
 
-_LAWS = {
-    "gaussian": "Gaussian",
-    "laplace": "Laplace",
-    "knorm": "K-norm",
-    "staircase": "staircase",
-    "productnorm": "product norm",
-    "composed": "several releases with independent noise",
-}
+def _law_words(law: str) -> str:
+    """What a law is called in a table."""
+    if law == "composed":
+        return "several releases with independent noise"
+    found = kind_named(law)
+    return found.words if found is not None and issubclass(found, Law) else law
 
 
 def compose(guarantees: Sequence[Guarantee]) -> Guarantee:

@@ -29,7 +29,7 @@ from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.circuits.ask import WAYS_OUT
+from affinedp.neighbours.circuits.search import WAYS_OUT
 from affinedp.parts import frozen
 from affinedp.strategies.base import Largest, Proof, Strategy
 from affinedp.strategies.coverage import Span

@@ -39,7 +39,7 @@ from affinedp.laws.staircase import Staircase, best_whole_first, whole_top, whol
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.whole import exact_move
 from affinedp.strategies.base import Drawer, Promised
-from affinedp.strategies.largest_gauge import Coordinates, largest_gauge
+from affinedp.strategies.largest_gauge import Coordinates, largest_gauge, rounded_rows
 from affinedp.strategies.matrices import Matrices, shared_part
 from affinedp.strategies.rounded_plan import DensePlan
 
@@ -137,20 +137,10 @@ def _moved(
             for step, row in zip(steps, rows)
         ]
 
-    matrix = _float_matrix(rows, steps, hidden, adjacency.manifold.n)
+    in_steps = [{entries[j]: c * step for j, c in row.items()} for step, row in zip(steps, rows)]
+    matrix = rounded_rows(in_steps, adjacency.manifold.n)
     found = largest_gauge(adjacency, matrix, bodies, exact, enough=NEARLY)
     return Fraction(found.upper)
-
-
-def _float_matrix(rows: list[Row], steps: list[Fraction], hidden: IntArray, width: int) -> Matrix:
-    """The coordinates in steps, each number rounded once."""
-    import scipy.sparse as sparse
-
-    place = [i for i, row in enumerate(rows) for _ in row]
-    column = [int(hidden[j]) for row in rows for j in row]
-    values = [float(c * step) for step, row in zip(steps, rows) for c in row.values()]
-    found: Matrix = sparse.csr_array((values, (place, column)), shape=(len(rows), width))
-    return found
 
 
 def stairs_grid(

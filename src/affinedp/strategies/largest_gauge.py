@@ -35,7 +35,7 @@ from affinedp.strategies.base import (
 )
 from affinedp.strategies.coverage import NOT_COVERED, Span
 from affinedp.strategies.matrices import Matrices
-from affinedp.strategies.one_sum import exchange_gauge
+from affinedp.strategies.one_sum import exchange_gauge, is_identity
 
 Piece = tuple[IntArray, list[list[Fraction]] | None, list[dict[int, Fraction]]]
 
@@ -76,7 +76,7 @@ class Coordinates:
             square = sparse.csr_array(left[outputs][:, rows])
             seen = sparse.csr_array(right[outputs])
             numbers = _exact_rows(seen)
-            if _is_identity(square):
+            if is_identity(square, len(rows)):
                 blocks.append(seen)
                 pieces.append((rows, None, numbers))
             else:
@@ -85,7 +85,7 @@ class Coordinates:
                     raise AffineDPError(DEPENDENT)
                 pieces.append((rows, exact, numbers))
                 # rounded once from exact numbers, however ill-conditioned the basis is
-                blocks.append(_rounded(_combined(exact, numbers), query.shape[1]))
+                blocks.append(rounded_rows(_combined(exact, numbers), query.shape[1]))
             order.append(rows)
         stacked = sparse.csr_array(sparse.vstack(blocks))
         return cls(stacked[np.argsort(np.concatenate(order))], pieces)
@@ -123,15 +123,6 @@ class Coordinates:
         return found
 
 
-def _is_identity(square: Matrix) -> bool:
-    size = int(square.shape[0])
-    return bool(
-        square.nnz == size
-        and np.all(square.data == 1.0)
-        and np.array_equal(square.indices, np.arange(size))
-    )
-
-
 def _combined(
     left: list[list[Fraction]], right: list[dict[int, Fraction]]
 ) -> list[dict[int, Fraction]]:
@@ -147,7 +138,8 @@ def _combined(
     return found
 
 
-def _rounded(rows: list[dict[int, Fraction]], width: int) -> Matrix:
+def rounded_rows(rows: list[dict[int, Fraction]], width: int) -> Matrix:
+    """Return exact rows as a sparse matrix, each number rounded once."""
     import scipy.sparse as sparse
 
     place = [i for i, row in enumerate(rows) for _ in row]

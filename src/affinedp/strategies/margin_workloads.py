@@ -98,11 +98,6 @@ class Workload(Part):
         return np.asarray((first <= values) & (values <= last), dtype=float)
 
     @cached_property
-    def rank(self) -> int:
-        """How many numbers determine all sums and the total."""
-        return int(np.linalg.matrix_rank(np.vstack([self.matrix, np.ones(self.size)])))
-
-    @cached_property
     def gram(self) -> FloatArray:
         """WᵀW."""
         return np.asarray(self.matrix.T @ self.matrix)
@@ -159,8 +154,8 @@ class Basis(Part):
         """Return whether all sums follow from the total and the contrasts."""
         own = workload.matrix
         total = np.vstack([np.ones(len(self.rows)), np.asarray(self.rows).T / 2.0**self.bits])
-        off = np.abs(own @ self.inverse @ total - own).max()
-        return bool(off <= 1e-7 * np.abs(own).max())
+        off = np.abs(own @ self.inverse @ total - own).max(axis=1)
+        return bool((off <= 1e-7 * np.abs(own).max(axis=1)).all())
 
     def contrasts(self, turned: NDArray[Any], absolute: bool, most: int) -> NDArray[Any]:
         """Return contrasts along the first axis, exactly for whole numbers of at most ``most``."""

@@ -183,6 +183,14 @@ class MarginOutputs(Strategy):
         """Return how far a cell of one margin is from the truth at every place."""
         return law.reach_by_variance(self.node_variances(law, chosen), outside)
 
+    @abstractmethod
+    def each_block(self, law: Law, A: int) -> Iterator[tuple[int, FloatArray]]:
+        """Yield one over the precision of every block of a margin, at every place."""
+
+    def reach_of(self, law: Law, variances: FloatArray, outside: float) -> FloatArray:
+        """Return how far numbers of these variances are from the truth."""
+        return law.reach_by_variance(variances, outside)
+
     def variances(self, law: Law) -> FloatArray:
         """Return the variance of every output."""
         return self._for_cells(lambda chosen: self.node_variances(law, chosen))
@@ -303,6 +311,12 @@ class OfMargins(MarginOutputs):
     @abstractmethod
     def block_variances(self, law: Law) -> FloatArray:
         """Return one over the precision of every block."""
+
+    def each_block(self, law: Law, A: int) -> Iterator[tuple[int, FloatArray]]:
+        """Yield one over the precision of every block of a margin, at one place."""
+        for B, variance in zip(self.blocks.tolist(), self.block_variances(law).tolist()):
+            if B & ~A == 0:
+                yield B, np.array([variance])
 
     def cell_variances(self, law: Law) -> FloatArray:
         """Return the variance of a cell of every margin; their mean, where cells differ."""
@@ -779,21 +793,23 @@ class CountedMargins(OfMargins):
 
     def block_variances(self, law: Law) -> FloatArray:
         """Return one over the precision of every block."""
-        return self._made_of([geometric_variance(rate) for rate in self._known_rates(law)])
-
-    def _made_of(self, variances: list[float]) -> FloatArray:
-        """One over the precision of every block, from variances of the noise on every margin."""
-        each = np.array(variances)
+        each = np.array([geometric_variance(rate) for rate in self._known_rates(law)])
         between = spreads(self.sizes, self.measured_sets, self.blocks)
         return np.asarray((self.weights**2 * each) @ between / self.t**2)
 
     def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
         """Return how far a cell of a margin is from the truth, from the law of sums."""
         if any(self.workloads[j] for j in chosen if self.workloads):
-            # Laplace noise is this noise and some more
-            line = self._made_of([2 / rate**2 for rate in self._known_rates(law)])
-            return laplace_spread(outside) * np.sqrt(self._variances(line, chosen))
+            return self.reach_of(law, self.node_variances(law, chosen), outside)
         return np.array([self._cell_reach(law, chosen, outside)])
+
+    def reach_of(self, law: Law, variances: FloatArray, outside: float) -> FloatArray:
+        """Return how far numbers of these variances are from the truth."""
+        return whole_reaches(self._known_rates(law), variances, outside)
+
+    def reach_of_sums(self, law: Law, terms: NDArray[Any], outside: float) -> FloatArray:
+        """Return how far sums of so many cells are from the truth, where cells alone have noise."""
+        return sum_reaches(self._known_rates(law)[0], terms, outside)
 
     def _cell_reach(self, law: Law, chosen: tuple[int, ...], outside: float) -> float:
         sizes, A = self.sizes, sum(1 << j for j in chosen)
@@ -802,7 +818,7 @@ class CountedMargins(OfMargins):
             return 0.0
         if self.cells_alone:
             terms = math.prod(n for j, n in enumerate(sizes) if j not in chosen)
-            return whole_reach(1 / rates[0] * (1 + 2.0**-52), terms, outside)
+            return float(self.reach_of_sums(law, np.array(terms), outside))
         terms_of: dict[tuple[Steps, float], float] = {}
         for C, rate in zip(self.measured_sets.tolist(), rates):
             # what a block makes of the noise on margin C, spread over the cells of A
@@ -862,6 +878,20 @@ class CountedPlan(CountsPlan):
         ends = np.cumsum(own.cells)[:-1]
         found = own.residuals(np.split(noisy[:, 0].astype(float), ends))
         return own.tables({**own.public_residuals(shared), **found}, own.cells_alone)
+
+
+def whole_reaches(rates: Sequence[float], variances: FloatArray, outside: float) -> FloatArray:
+    """Return half widths for sums of whole noise: Laplace noise is this noise and some more."""
+    wider = max(2 / rate**2 / geometric_variance(rate) for rate in rates)
+    return np.asarray(laplace_spread(outside) * np.sqrt(variances * wider))
+
+
+def sum_reaches(rate: float, terms: NDArray[Any], outside: float) -> FloatArray:
+    """Return half widths for sums of so many whole numbers of noise of one rate."""
+    each, where = np.unique(terms, return_inverse=True)
+    scale = 1 / rate * (1 + 2.0**-52)
+    found = [whole_reach(scale, int(one), outside) if one else 0.0 for one in each]
+    return np.asarray(found)[where].reshape(terms.shape)
 
 
 def spreads(sizes: Sequence[int], measured: Sets, blocks: Sets) -> FloatArray:

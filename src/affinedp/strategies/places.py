@@ -26,7 +26,6 @@ from affinedp.exact.dyadic import Integers, Scaled
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
-from affinedp.laws.reach import laplace_spread, whole_reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen
@@ -49,7 +48,7 @@ from affinedp.strategies.margin_blocks import (
     variance_shares,
 )
 from affinedp.strategies.margin_workloads import along
-from affinedp.strategies.margins import SPARE, MarginOutputs
+from affinedp.strategies.margins import SPARE, MarginOutputs, sum_reaches, whole_reaches
 
 # Numbers that are still held as wide integers.
 MOST_WIDE = 3_000_000
@@ -87,6 +86,16 @@ class OfPlaces(MarginOutputs):
     def tables(self, coordinates: Mapping[int, FloatArray], whole: bool = False) -> PlaceTables:
         """Return margins that are put together from contrasts at the nodes, breadth first."""
         return PlaceTables(self.sizes, self.margins, coordinates, whole, tree=self.tree)
+
+    def node_variances(self, law: Law, chosen: tuple[int, ...]) -> FloatArray:
+        """Return the variance of a cell of one margin at every node, in the given order."""
+        A = bits_of(chosen)
+        shares = variance_shares(self.sizes, np.array([A]), self.blocks).toarray()[0]
+        share = dict(zip(self.blocks.tolist(), shares.tolist()))
+        total = np.zeros(self.tree.n)
+        for B, found in self.each_block(law, A):
+            total += share[B] * found
+        return total
 
     # -------------------------------------------------------------- data
 
@@ -304,18 +313,16 @@ class Product(OfPlaces):
             found.append(self.flat(self.tables(coordinates)))
         return np.array(found)
 
-    def node_variances(self, law: Law, chosen: tuple[int, ...]) -> FloatArray:
-        """Return the variance of a cell of one margin at every node, in the given order."""
-        A = sum(1 << j for j in chosen)
-        shares = variance_shares(self.sizes, np.array([A]), self.blocks).toarray()[0] / self.t
-        total = np.zeros(self.tree.n)
-        for first in {self.first(B) for B in self.blocks.tolist()}:
-            same = np.array([self.first(B) == first for B in self.blocks.tolist()])
-            known = np.zeros(self.tree.n, bool)
-            known[:first] = True
-            node = passes.variances(self.tree.parent, self.tree.leaf, known, self.y)
-            total += node * float(shares[same].sum())
-        return np.asarray(law.variance * self.tree.outside(total), dtype=float)
+    def each_block(self, law: Law, A: int) -> Iterator[tuple[int, FloatArray]]:
+        """Yield one over the precision of every block of a margin at every node."""
+        node: dict[int, FloatArray] = {}
+        for B, t in zip(self.blocks.tolist(), self.t.tolist()):
+            if B & ~A == 0:
+                first = self.first(B)
+                if first not in node:
+                    arrays = self.tree.parent, self.tree.leaf, self.known(B), self.y
+                    node[first] = law.variance * self.tree.outside(passes.variances(*arrays))
+                yield B, node[first] / t
 
     def scaled(self, factor: float) -> Product:
         """Return the same with noise that is larger by a factor."""
@@ -610,32 +617,31 @@ class CountedPlaces(OfPlaces):
         rows = (self.tables(self.coordinates_of(np.split(row, ends))) for row in drawn)
         return np.array([self.flat(one) for one in rows])
 
-    def node_variances(self, law: Law, chosen: tuple[int, ...]) -> FloatArray:
-        """Return the variance of a cell of one margin at every node, in the given order."""
+    def each_block(self, law: Law, A: int) -> Iterator[tuple[int, FloatArray]]:
+        """Yield one over the precision of every block of a margin at every node."""
         each = np.array([geometric_variance(rate) for rate in self._known_rates(law)])
         unit = each * self.weights
         if unit.max() > unit.min() * (1 + 1e-9):
             raise AffineDPError("weights must be one over the variances of the noise")
-        shares = variance_shares(self.sizes, np.array([bits_of(chosen)]), self.blocks).toarray()[0]
-        total = np.zeros(self.tree.n)
-        for B, share in zip(self.blocks.tolist(), shares.tolist()):
-            if share:
+        for B in self.blocks.tolist():
+            if B & ~A == 0:
                 arrays = self.tree.parent, self.tree.leaf, self.known(B), self.precisions(B)
-                total += share * passes.variances(*arrays)
-        return np.asarray(unit.max() * self.tree.outside(total), dtype=float)
+                yield B, unit.max() * self.tree.outside(passes.variances(*arrays))
 
     def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
         """Return how far a cell of one margin is from the truth at every node."""
-        rates = self._known_rates(law)
         if not self.cells_alone:
-            # Laplace noise is this noise and some more
-            wider = max(2 / rate**2 / geometric_variance(rate) for rate in rates)
-            variances = self.node_variances(law, chosen) * wider
-            return np.asarray(laplace_spread(outside) * np.sqrt(variances))
+            return self.reach_of(law, self.node_variances(law, chosen), outside)
         rest = math.prod(n for j, n in enumerate(self.sizes) if j not in chosen)
-        terms, where = np.unique(self.leaves_below * rest, return_inverse=True)
-        scale = 1 / rates[0] * (1 + 2.0**-52)
-        return np.asarray([whole_reach(scale, int(one), outside) for one in terms])[where]
+        return self.reach_of_sums(law, self.leaves_below * rest, outside)
+
+    def reach_of(self, law: Law, variances: FloatArray, outside: float) -> FloatArray:
+        """Return how far numbers of these variances are from the truth."""
+        return whole_reaches(self._known_rates(law), variances, outside)
+
+    def reach_of_sums(self, law: Law, terms: NDArray[Any], outside: float) -> FloatArray:
+        """Return how far sums of so many cells are from the truth, where cells alone have noise."""
+        return sum_reaches(self._known_rates(law)[0], terms, outside)
 
     @cached_property
     def leaves_below(self) -> Indices:

@@ -30,13 +30,15 @@ from affinedp.tables.counting import label_codes, people_of
 from affinedp.tables.describe import Description, choice
 from affinedp.tables.frames import polars_of
 from affinedp.tables.places import Places, place_numbers, places_of
-from affinedp.tables.refusals import TableError, closest, declared
+from affinedp.tables.possible import Fitted, Possible
+from affinedp.tables.refusals import TableError, closest, declared, label_words
 from affinedp.tables.report import published_numbers
 from affinedp.tables.whole_numbers import whole_margin
 
 PUBLISHED = ("count", "lower", "upper")
 # Numbers that the tables of all places may hold, with 32 bits each.
 MOST_CELLS = 2_000_000_000
+ZEROS = "; nobody has a combination of labels that is impossible, in both"
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,7 +164,10 @@ class MarginRelease(Description):
         Publish whole numbers of at least 0.  It moves small cells up and large ones down;
         ``unrounded`` keeps the unbiased estimates.
     impossible : sequence of mappings
-        Combinations that nobody can have: for :class:`TableRelease` alone, refused here.
+        Combinations of labels that nobody can have, such as ``{"age": "0-9", "married": "yes"}``
+        (a list of labels stands for each of them; :func:`dependency` makes them of ``city`` →
+        ``state``).  Their cells are 0, and all other numbers are fitted to it, so that tables
+        still agree, with no more variance than without (with places: summed over them).
 
     Examples
     --------
@@ -204,17 +209,13 @@ class MarginRelease(Description):
                     f"attribute {name!r} asks for sums of labels, which are published as they are "
                     "and at one place: leave out round_to, nonnegative and places, or give labels"
                 )
-        if self.impossible:
-            raise AffineDPError(
-                "margins of many attributes cover every combination of labels, with noise: for "
-                "impossible ones publish the table of their attributes with TableRelease"
-            )
         if self.round_to not in (None, 1):
             raise AffineDPError(f"margins are rounded to whole numbers: round_to={self.round_to!r}")
         self._check_places()
         taken = [name for name in PUBLISHED if name in (*self.attributes, *self.tree.levels)]
         if taken:
             raise AffineDPError(f"{taken[0]!r} names published numbers: rename that column")
+        _ = self.possible  # rules are refused before anything is designed
 
     def _check_places(self) -> None:
         if isinstance(self.hierarchy, str):
@@ -251,6 +252,30 @@ class MarginRelease(Description):
             name: replace(asked, labels=declared(asked.labels, name))
             for name, asked in found.items()
         }
+
+    @cached_property
+    def possible(self) -> Possible | None:
+        """Which combinations of labels somebody can have; None if it is all of them."""
+        if not self.impossible:
+            return None
+        if self.places is not None and self.adjacency == "replace":
+            raise AffineDPError(
+                "impossible goes with adjacency='person' in places (who is counted elsewhere "
+                "leaves and joins: household=2 covers both)"
+            )
+        rules = []
+        for combination in self.impossible:
+            rule = {}
+            for j in self.numbers_of(combination):
+                name = self.names[j]
+                labels = list(map(label_words, self.asked[name].labels))
+                given = combination[name]
+                wanted = given if isinstance(given, list | tuple) else [given]
+                rule[j] = np.isin(labels, list(map(label_words, wanted)))
+                if not rule[j].any():
+                    raise AffineDPError(f"impossible: no cell of the table has {combination!r}")
+            rules.append(rule)
+        return Possible(self.sizes, tuple(rules))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -329,17 +354,20 @@ class MarginRelease(Description):
             mechanism = design_margins(
                 self.sizes, chosen, goal=self.goal, workloads=workloads, **promise
             )
-            return MarginDesign(self, mechanism)
-        leaves, cells = len(self.tree.nodes(self.tree.names[-1])), math.prod(self.sizes)
-        if leaves * cells > MOST_CELLS:
-            raise AffineDPError(
-                f"{leaves:,} places × {cells:,} cells are too many for memory: leave out an "
-                "attribute, or group its labels"
+        else:
+            leaves, cells = len(self.tree.nodes(self.tree.names[-1])), math.prod(self.sizes)
+            if leaves * cells > MOST_CELLS:
+                raise AffineDPError(
+                    f"{leaves:,} places × {cells:,} cells are too many for memory: leave out an "
+                    "attribute, or group its labels"
+                )
+            mechanism = design_tree_margins(
+                self.tree.parent, self.sizes, chosen, node_weights=self._node_weights(), **promise
             )
-        mechanism = design_tree_margins(
-            self.tree.parent, self.sizes, chosen, node_weights=self._node_weights(), **promise
-        )
-        return MarginDesign(self, mechanism)
+        wanted: Any = mechanism.strategy
+        if self.possible is not None:
+            mechanism = replace(mechanism, strategy=self.possible.with_cells(wanted))
+        return MarginDesign(self, mechanism, wanted.margins)
 
     def release(
         self,
@@ -377,6 +405,13 @@ class MarginRelease(Description):
     def _counts(self, frame: Any, times: IntArray | None) -> Any:
         """People by record; in places, the table of all attributes at every place at the bottom."""
         codes = [label_codes(frame, name, asked.labels) for name, asked in self.asked.items()]
+        if self.possible is not None:
+            found = self.possible.nobody(codes) & (True if times is None else times > 0)
+            if found.any():
+                raise TableError(
+                    "somebody has a combination of labels that was said to be impossible. Correct "
+                    "the rows, or leave the combination out of impossible"
+                )
         if self.places is None:
             return counts_of_records(np.column_stack(codes), self.sizes, times)
         key = place_numbers(frame, self.tree)
@@ -400,10 +435,16 @@ class MarginDesign(Locked):
         What was asked for.
     mechanism : Mechanism
         The noise.
+    wanted : tuple of tuples of int
+        All margins that are released, by the numbers of their attributes.
     """
 
     description: MarginRelease
     mechanism: Mechanism = field(repr=False)
+    wanted: tuple[tuple[int, ...], ...] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        _ = self.fitted  # what cannot be fitted is refused before any data is seen
 
     @property
     def strategy(self) -> OfMargins | OfPlaces:
@@ -415,12 +456,16 @@ class MarginDesign(Locked):
     @property
     def guarantee(self) -> Guarantee:
         """What is promised."""
-        return self.mechanism.guarantee
+        found = self.mechanism.guarantee
+        return found if self.fitted is None else replace(found, neighbours=found.neighbours + ZEROS)
 
     @cached_property
-    def wanted(self) -> list[tuple[int, ...]]:
-        """All margins that are released, by the numbers of their attributes."""
-        return list(self.strategy.margins)
+    def fitted(self) -> Fitted | None:
+        """How what is published is fitted to the combinations that are possible."""
+        possible = self.description.possible
+        if possible is None:
+            return None
+        return Fitted(self.strategy, self.mechanism.noise, possible)
 
     def cells(self, chosen: Iterable[int]) -> int:
         """Return how many cells a margin has at one place.
@@ -440,6 +485,8 @@ class MarginDesign(Locked):
         chosen : tuple of int
             Its attributes.
         """
+        if self.fitted is not None:
+            return self.fitted.variances(chosen)
         return self.strategy.node_variances(self.mechanism.noise, chosen)
 
     def half_widths(self, chosen: tuple[int, ...], level: float, together: int) -> FloatArray:
@@ -455,7 +502,11 @@ class MarginDesign(Locked):
             How many numbers are to hold at once.
         """
         law = self.mechanism.noise
-        reach = self.strategy.node_reaches(law, chosen, law.each(1 - level, together))
+        outside = law.each(1 - level, together)
+        if self.fitted is not None:
+            reach = self.fitted.reaches(chosen, outside)
+        else:
+            reach = self.strategy.node_reaches(law, chosen, outside)
         return reach * self.mechanism.prepared().factor
 
     def margins(self) -> Any:
@@ -520,6 +571,9 @@ class MarginDesign(Locked):
         )
         noise = zip(map(str, found.index), found["numbers"].tolist(), found["noise"].tolist())
         report = grouped_report(self.mechanism, title, noise)
+        if self.fitted is not None:
+            told = {**dict(report.promise), "neighbours": self.guarantee.neighbours}
+            report = replace(report, promise=tuple(told.items()))
         if not asked.whole:
             return report
         words = "whole numbers" + (" of at least 0" if asked.nonnegative else "")
@@ -570,6 +624,8 @@ class MarginDesign(Locked):
                 "hold: leave out an attribute, or group its labels"
             )
         released = self.mechanism.release(counts, bound=float(largest), ledger=ledger, label=label)
+        if self.fitted is not None:
+            released = self.fitted.tables(released)
         polars = type(people).__module__.startswith("polars")
         return ReleasedMarginTables(self, released, polars_of if polars else None)
 
@@ -735,7 +791,9 @@ class ReleasedMarginTables:
 
     def _plain(self, chosen: tuple[int, ...]) -> FloatArray:
         """Estimates, one row per place."""
-        return self.released[chosen].reshape(len(self.design.description.tree.parent), -1)
+        found = self.released[chosen].reshape(len(self.design.description.tree.parent), -1)
+        fitted = self.design.fitted
+        return found if fitted is None else np.where(fitted.nobody(chosen), 0.0, found)
 
     def _counted(self, chosen: tuple[int, ...]) -> FloatArray | IntArray:
         """What is published: whole numbers if they were asked for, or come out of themselves."""
@@ -743,7 +801,10 @@ class ReleasedMarginTables:
             return self._plain(chosen).astype(np.int64 if self.released.whole else float)
         if chosen not in self._rounded:
             nonnegative = self.design.description.nonnegative
-            found = whole_margin(self.design.strategy, self._plain(chosen), nonnegative)
+            plain, fitted = self._plain(chosen), self.design.fitted
+            somebody = slice(None) if fitted is None else ~fitted.nobody(chosen)
+            found = np.zeros(plain.shape, np.int64)
+            found[:, somebody] = whole_margin(self.design.strategy, plain[:, somebody], nonnegative)
             self._rounded[chosen] = found
         return self._rounded[chosen]
 

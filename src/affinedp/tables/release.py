@@ -297,6 +297,8 @@ class ReleasedTable:
         columns: dict[str, Any] = {}
         for name in table:
             columns[name] = table[name].array
+            if self.design.whole and name in ends["_lower"] and ends["_lower"][name].dtype == int:
+                columns[name] = table[name].to_numpy(dtype=np.int64)  # as its ends
             for which, found in ends.items():
                 if name in found:
                     beside = name + which

@@ -11,10 +11,10 @@ between calls:
 * simple cycles, the circuits of network equations, which have no zeros to decide: the graph says
   which entries belong to one.
 
-What is zero is decided modulo primes (``zeros``): ``shadow`` is the same tableau modulo each of
-them.  The tableau in floating point only gives values.  Where those may be off by more than
-``ACCURATE`` of a value, as estimated in ``slack``, the circuit's entries are handed over in
-``suspects``, to be computed in rational arithmetic.
+What is zero is decided modulo primes: ``shadow`` is the same tableau modulo each of them.  The
+tableau in floating point only gives values.  Where those may be off by more than ``ACCURATE`` of a
+value, as estimated in ``slack``, the circuit's entries are handed over in ``suspects``, to be
+computed in rational arithmetic.
 
 Conventions: ``counters`` = [steps, circuits, buffered, depth, lost, suspects], where ``lost`` says
 that no prime is left that tells zeros; ``top_scores``/``top_values`` hold the leading
@@ -22,35 +22,217 @@ circuits, lowest score first.  A circuit's score is ``‖image‖ · max(reach_i
 Scores that agree up to rounding are equal: of such circuits the one with the fewest entries
 leads, then the one whose entries come first, so that no last bit decides what people see.
 ``left_out[0]`` is the highest score of a circuit that is not among the leading ones.
+
+Residues modulo primes of 31 bits are carried beside the tableau in floating point.  Rows may be
+multiplied by anything that is not zero, so elimination needs no inverses: a row becomes a
+difference of two products, reduced by Montgomery's method, which leaves a factor 2⁻³² everywhere.
+A number is zero if it is zero modulo every prime that is still ``live``.  A prime that vanishes
+where another does not cannot serve as a pivot; it rests until the search has gone back.
 """
 
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.compiling import Compiled
-from affinedp.neighbours.circuits.zeros import (
-    CLOSES,
-    PARTLY,
-    Marks,
-    Residues,
-    Words,
-    eliminate,
-    project,
-    relation,
-)
+from affinedp.exact.modular import Residues as Table
 
+# residues below 2³¹; primes and their inverses in 64 bits; marks
+Residues = NDArray[np.uint32]
+Words = NDArray[np.uint64]
+Marks = NDArray[np.bool_]
+LOW = np.uint64(0xFFFFFFFF)
+HALF = np.uint64(32)
+# a column is no combination of the chosen ones, of some of them only, or of all of them
+INDEPENDENT, PARTLY, CLOSES = 0, 1, 2
 # Values found in floating point are trusted if their estimated error is below this share of the
 # smallest one; otherwise the circuit is computed in integers.
 ACCURATE = 1e-7
-
 # Scores are compared by this many leading bits.
 COMPARED_BITS = 34
 # Stands for a value that is not zero but came out as zero.
 TINY = 1e-200
+
+
+class Records(NamedTuple):
+    """What a search has found so far."""
+
+    counters: IntArray
+    top_scores: FloatArray
+    top_values: FloatArray
+    left_out: FloatArray
+    buffer: FloatArray
+    suspects: Marks
+
+    @classmethod
+    def empty(cls, width: int, leading: int, buffered: int, suspects: int) -> Records:
+        """Fresh records for circuits of ``width`` values."""
+        return cls(
+            np.zeros(6, dtype=np.int64),
+            np.full(leading, -np.inf),
+            np.zeros((leading, width)),
+            np.full(1, -np.inf),
+            np.zeros((buffered, width)),
+            np.zeros((suspects, width), dtype=np.bool_),
+        )
+
+    def take_suspects(self) -> Marks:
+        """Return the circuits whose values are not to be trusted, and forget them."""
+        found = self.suspects[: self.counters[5]].copy()
+        self.counters[5] = 0
+        return found
+
+
+@Compiled
+def _paused(records: Records, end: int) -> bool:
+    """Whether the budget is spent, or no room is left for what is found."""
+    counters, buffer, suspects = records.counters, records.buffer, records.suspects
+    return bool(
+        counters[0] >= end
+        or (buffer.shape[0] > 0 and counters[2] == buffer.shape[0])
+        or (suspects.shape[0] > 0 and counters[5] == suspects.shape[0])
+    )
+
+
+def prime_words(primes: list[int]) -> Words:
+    """Return every prime with what Montgomery's method needs: −1/p modulo 2³²."""
+    return np.array([[p, -pow(p, -1, 2**32) % 2**32] for p in primes], dtype=np.uint64)
+
+
+def first_shadow(depths: int, tables: list[Table]) -> Residues:
+    """Return room for residues at every depth, with the given ones at depth 0."""
+    shadow = np.zeros((depths, len(tables), *tables[0].shape), dtype=np.uint32)
+    shadow[0] = tables
+    return shadow
+
+
+@Compiled
+def _reduced(product: np.uint64, prime: np.uint64, inverse: np.uint64) -> np.uint64:
+    """Montgomery's reduction of a sum of two products of residues."""
+    reduced = (product + ((product * inverse) & LOW) * prime) >> HALF
+    return reduced - prime if reduced >= prime else reduced
+
+
+@Compiled
+def project(
+    shadow: Residues,
+    t: int,
+    j: int,
+    left: int,
+    primes: Words,
+    live: Marks,
+    nonzero: Marks,
+) -> bool:
+    """Project all members along member ``j``, and mark those that are not its multiples.
+
+    ``shadow[t, s]`` has ``left`` coordinates as rows, the next depth gets one less.  False if no
+    prime can tell.
+    """
+    members = nonzero.shape[0]
+    nonzero[:] = False
+    told = False
+    for s in range(primes.shape[0]):
+        live[t + 1, s] = False
+        if not live[t, s]:
+            continue
+        pivot = -1
+        for l in range(left):
+            if shadow[t, s, l, j] != 0:
+                pivot = l
+                break
+        if pivot < 0:
+            continue
+        live[t + 1, s] = True
+        told = True
+        prime, inverse = primes[s, 0], primes[s, 1]
+        keep = np.uint64(shadow[t, s, pivot, j])
+        to = 0
+        for l in range(left):
+            if l == pivot:
+                continue
+            take = prime - np.uint64(shadow[t, s, l, j])
+            for i in range(members):
+                product = np.uint64(shadow[t, s, l, i]) * keep
+                product += np.uint64(shadow[t, s, pivot, i]) * take
+                rest = np.uint32(_reduced(product, prime, inverse))
+                shadow[t + 1, s, to, i] = rest
+                nonzero[i] |= rest != 0
+            to += 1
+    return told
+
+
+@Compiled
+def relation(
+    shadow: Residues, t: int, j: int, live: Marks, used: Marks, pivot_row: Residues
+) -> int:
+    """How column ``j`` relates to the t chosen ones: INDEPENDENT, PARTLY or CLOSES a circuit.
+
+    ``shadow[t, s, j]`` is column j modulo prime s after t steps.
+    """
+    primes, q = shadow.shape[1], shadow.shape[3]
+    if t < q:
+        for s in range(primes):
+            if live[t, s]:
+                for i in range(q):
+                    if shadow[t, s, j, i] != 0 and not used[t, s, i]:
+                        return INDEPENDENT
+    for c in range(t):
+        zero = True
+        for s in range(primes):
+            if live[t, s] and shadow[t, s, j, pivot_row[c, s]] != 0:
+                zero = False
+                break
+        if zero:
+            return PARTLY
+    return CLOSES
+
+
+@Compiled
+def eliminate(
+    shadow: Residues,
+    t: int,
+    j: int,
+    primes: Words,
+    live: Marks,
+    used: Marks,
+    pivot_row: Residues,
+    take: Words,
+) -> bool:
+    """Clear column ``j`` with an unused row in all columns after it.  False if no prime can."""
+    n, q = shadow.shape[2], shadow.shape[3]
+    told = False
+    for s in range(primes.shape[0]):
+        live[t + 1, s] = False
+        if not live[t, s]:
+            continue
+        prime, inverse = primes[s, 0], primes[s, 1]
+        now = shadow[t, s]
+        below = shadow[t + 1, s]
+        pivot = -1
+        for i in range(q):
+            used[t + 1, s, i] = used[t, s, i]
+            take[i] = prime - np.uint64(now[j, i])
+            if pivot < 0 and now[j, i] != 0 and not used[t, s, i]:
+                pivot = i
+        if pivot < 0:
+            continue
+        live[t + 1, s] = True
+        told = True
+        used[t + 1, s, pivot] = True
+        pivot_row[t, s] = pivot
+        keep = np.uint64(now[j, pivot])
+        for l in range(j + 1, n):
+            other = np.uint64(now[l, pivot])
+            for i in range(q):
+                product = np.uint64(now[l, i]) * keep + other * take[i]
+                below[l, i] = np.uint32(_reduced(product, prime, inverse))
+            below[l, pivot] = now[l, pivot]
+    return told
 
 
 @Compiled
@@ -82,8 +264,9 @@ def _leads(score: float, values: FloatArray, other_score: float, other: FloatArr
 
 
 @Compiled
-def suspect(values: FloatArray, counters: IntArray, suspects: Marks) -> None:
+def suspect(values: FloatArray, records: Records) -> None:
     """Count a circuit whose values are not to be trusted, and note its entries."""
+    counters, suspects = records.counters, records.suspects
     counters[1] += 1
     if suspects.shape[0] > 0:
         for i in range(values.shape[0]):
@@ -97,13 +280,10 @@ def offer(
     image: FloatArray,
     reach: FloatArray,
     norm: int,
-    counters: IntArray,
-    top_scores: FloatArray,
-    top_values: FloatArray,
-    left_out: FloatArray,
-    buffer: FloatArray,
+    records: Records,
 ) -> None:
     """Count a circuit, buffer it, and keep it if it is among the leading ones."""
+    counters, top_scores, top_values, left_out, buffer, _ = records
     counters[1] += 1
     if buffer.shape[0] > 0:
         buffer[counters[2], :] = values
@@ -138,26 +318,22 @@ def offer(
     top_values[place, :] = values
 
 
+class Flats(NamedTuple):
+    """The state of the search over flats of the kernel's rows."""
+
+    stack: FloatArray
+    shadow: Residues
+    primes: Words
+    live: Marks
+    slack: FloatArray
+    active: Marks
+    position: IntArray
+    members: int
+    reach: FloatArray
+
+
 @Compiled
-def kernel_side(
-    stack: FloatArray,
-    shadow: Residues,
-    primes: Words,
-    live: Marks,
-    slack: FloatArray,
-    active: Marks,
-    position: IntArray,
-    members: int,
-    reach: FloatArray,
-    norm: int,
-    budget: int,
-    counters: IntArray,
-    top_scores: FloatArray,
-    top_values: FloatArray,
-    left_out: FloatArray,
-    buffer: FloatArray,
-    suspects: Marks,
-) -> bool:
+def kernel_side(state: Flats, norm: int, budget: int, records: Records) -> bool:
     """Advance the search over flats of the kernel's rows; True when it is finished.
 
     ``stack[t]`` holds, for depth t, the rows in the k−t coordinates orthogonal to the rows
@@ -165,6 +341,8 @@ def kernel_side(
     ``shadow[t, s]`` holds the kernel's rows modulo prime s, up to factors: in coordinates that
     vanish on the chosen rows, one coordinate per row and one member per column.
     """
+    stack, shadow, primes, live, slack, active, position, members, reach = state
+    counters = records.counters
     total, k = stack.shape[1], stack.shape[2]
     values = np.zeros(members)
     image = np.zeros(total - members)
@@ -173,11 +351,7 @@ def kernel_side(
     end = counters[0] + budget
     t = counters[3]
     while t >= 0:
-        if (
-            counters[0] >= end
-            or (buffer.shape[0] > 0 and counters[2] == buffer.shape[0])
-            or (suspects.shape[0] > 0 and counters[5] == suspects.shape[0])
-        ):
+        if _paused(records, end):
             counters[3] = t
             return False
         left = k - t
@@ -223,11 +397,11 @@ def kernel_side(
                     else:
                         dust = max(dust, abs(z))
             if not max(amplified, dust) <= ACCURATE * smallest:
-                suspect(values, counters, suspects)
+                suspect(values, records)
                 continue
             for i in range(total - members):
                 image[i] = b * rows[members + i, 0] - a * rows[members + i, 1]
-            offer(values, image, reach, norm, counters, top_scores, top_values, left_out, buffer)
+            offer(values, image, reach, norm, records)
             continue
         # Householder reflection that sends row j to a multiple of the first axis
         for l in range(left):
@@ -262,35 +436,47 @@ def kernel_side(
     return True
 
 
+class Sets(NamedTuple):
+    """The state of the search over independent sets of columns."""
+
+    tableau: FloatArray
+    shadow: Residues
+    primes: Words
+    live: Marks
+    shadow_used: Marks
+    shadow_pivot: Residues
+    slack: FloatArray
+    columns_image: FloatArray
+    chosen: IntArray
+    pivot_row: IntArray
+    used: Marks
+    position: IntArray
+    reach: FloatArray
+
+
 @Compiled
-def column_side(
-    tableau: FloatArray,
-    shadow: Residues,
-    primes: Words,
-    live: Marks,
-    shadow_used: Marks,
-    shadow_pivot: Residues,
-    slack: FloatArray,
-    columns_image: FloatArray,
-    chosen: IntArray,
-    pivot_row: IntArray,
-    used: Marks,
-    position: IntArray,
-    reach: FloatArray,
-    norm: int,
-    budget: int,
-    counters: IntArray,
-    top_scores: FloatArray,
-    top_values: FloatArray,
-    left_out: FloatArray,
-    buffer: FloatArray,
-    suspects: Marks,
-) -> bool:
+def column_side(state: Sets, norm: int, budget: int, records: Records) -> bool:
     """Advance the search over independent sets of columns; True when it is finished.
 
     ``tableau[t]`` is the matrix after Gauss–Jordan steps on the t columns ``chosen``, and
     ``shadow[t, s]`` its transpose modulo prime s, every row up to a factor, with pivots of its own.
     """
+    (
+        tableau,
+        shadow,
+        primes,
+        live,
+        shadow_used,
+        shadow_pivot,
+        slack,
+        columns_image,
+        chosen,
+        pivot_row,
+        used,
+        position,
+        reach,
+    ) = state
+    counters = records.counters
     q, n = tableau.shape[1], tableau.shape[2]
     r = columns_image.shape[0]
     values = np.zeros(n)
@@ -299,11 +485,7 @@ def column_side(
     end = counters[0] + budget
     t = counters[3]
     while t >= 0:
-        if (
-            counters[0] >= end
-            or (buffer.shape[0] > 0 and counters[2] == buffer.shape[0])
-            or (suspects.shape[0] > 0 and counters[5] == suspects.shape[0])
-        ):
+        if _paused(records, end):
             counters[3] = t
             return False
         j = position[t]
@@ -332,13 +514,13 @@ def column_side(
                 smallest = min(smallest, abs(z))
             # what is left in the unused rows should be zero
             if not max(slack[t], largest) <= ACCURATE * smallest:
-                suspect(values, counters, suspects)
+                suspect(values, records)
                 continue
             for i in range(r):
                 image[i] = columns_image[i, j]
                 for s in range(t):
                     image[i] += columns_image[i, chosen[s]] * values[chosen[s]]
-            offer(values, image, reach, norm, counters, top_scores, top_values, left_out, buffer)
+            offer(values, image, reach, norm, records)
             continue
         if not eliminate(shadow, t, j, primes, live, shadow_used, shadow_pivot, take):
             counters[4] = 1
@@ -395,33 +577,45 @@ def _root_reachable(
     return False
 
 
+class Paths(NamedTuple):
+    """The state of the search over simple cycles."""
+
+    first_arc: IntArray
+    arc_head: IntArray
+    arc_edge: IntArray
+    arc_sign: FloatArray
+    edge_image: FloatArray
+    path_node: IntArray
+    path_arc: IntArray
+    images: FloatArray
+    on_path: Marks
+    mark: IntArray
+    root_and_stamp: IntArray
+    reach: FloatArray
+
+
 @Compiled
-def cycles(
-    first_arc: IntArray,
-    arc_head: IntArray,
-    arc_edge: IntArray,
-    arc_sign: FloatArray,
-    edge_image: FloatArray,
-    path_node: IntArray,
-    path_arc: IntArray,
-    images: FloatArray,
-    on_path: Marks,
-    mark: IntArray,
-    root_and_stamp: IntArray,
-    reach: FloatArray,
-    norm: int,
-    budget: int,
-    counters: IntArray,
-    top_scores: FloatArray,
-    top_values: FloatArray,
-    left_out: FloatArray,
-    buffer: FloatArray,
-) -> bool:
+def cycles(state: Paths, norm: int, budget: int, records: Records) -> bool:
     """Advance the search over simple cycles; True when it is finished.
 
     A cycle starts at its lowest node and is kept in the direction whose first edge has the
     lower number.  ``path_arc[t]`` is the arc tried last at depth t.
     """
+    (
+        first_arc,
+        arc_head,
+        arc_edge,
+        arc_sign,
+        edge_image,
+        path_node,
+        path_arc,
+        images,
+        on_path,
+        mark,
+        root_and_stamp,
+        reach,
+    ) = state
+    counters, buffer = records.counters, records.buffer
     nodes = first_arc.shape[0] - 1
     r = edge_image.shape[0]
     values = np.zeros(edge_image.shape[1])
@@ -460,17 +654,7 @@ def cycles(
                     values[arc_edge[path_arc[s]]] = arc_sign[path_arc[s]]
                 for i in range(r):
                     images[t + 1, i] = images[t, i] + arc_sign[arc] * edge_image[i, edge]
-                offer(
-                    values,
-                    images[t + 1],
-                    reach,
-                    norm,
-                    counters,
-                    top_scores,
-                    top_values,
-                    left_out,
-                    buffer,
-                )
+                offer(values, images[t + 1], reach, norm, records)
                 continue
             root_and_stamp[1] += 1
             if not _root_reachable(

@@ -13,7 +13,7 @@ from affinedp.domains.component import Component
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.rational import exact_circuit, null_vector
-from affinedp.neighbours.circuits.prepare import Marks
+from affinedp.neighbours.circuits.compiled import Marks
 from affinedp.neighbours.norms import EPS, as_float
 
 

@@ -10,29 +10,38 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Norm
-from affinedp.domains.component import Component, network_of
+from affinedp.compiling import STEPS_PER_CALL, Compiled
+from affinedp.domains.component import Component, Network, network_of
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.neighbours.circuits.prepare import (
-    ColumnSide,
-    Cycles,
-    KernelSide,
+from affinedp.exact.canonical import EPS
+from affinedp.exact.modular import inverses
+from affinedp.neighbours.circuits.compiled import (
+    ACCURATE,
+    COMPARED_BITS,
+    Flats,
     Marks,
+    Paths,
     Records,
-    Search,
-    SingleCircuit,
-    fold_parallel,
-    orthonormal,
+    Sets,
+    column_side,
+    cycles,
+    first_shadow,
+    kernel_side,
+    leading_bits,
+    prime_words,
+    probe_cycles,
 )
 from affinedp.neighbours.norms import overflow
 from affinedp.progress import Progress
 
 LEADING = 16
 # Scores that differ by less than this share are equal, and a fixed rule says which comes first.
-TIED = 2.0**-34
+TIED = 2.0**-COMPARED_BITS
 BUFFER_VALUES = 4_000_000
 CACHED_NUMBERS = 16_384  # that stay in the processor's cache
 # Steps a search may take, found to be minutes at the most.
@@ -41,6 +50,8 @@ MOST_STEPS = 3e8
 MOST_NUMBERS = 3e8
 # Circuits whose values floating point cannot tell and that are computed in rational arithmetic.
 MOST_SUSPECTS = 5_000
+# Steps that are tried when no good estimate says that the search is short.
+TRIAL_STEPS = 4_000_000
 
 WAYS_OUT = (
     "Ways out: leave out entries that need no protection, restrict the neighbours to chosen "
@@ -218,7 +229,7 @@ def _worst_pair(
             flat[place] = -1.0
         left_out = max(left_out, float(flat.max()))
         progress.update(rows.stop / n)
-    best.sort(key=lambda pair: (-_leading_bits(pair[0]), pair[1:]))
+    best.sort(key=lambda pair: (-leading_bits(pair[0]), pair[1:]))
     circuits = np.zeros((min(LEADING, len(best)), n))
     for row, (_, i, j) in zip(circuits, best):
         row[i], row[j] = 1 / d[i], -1 / d[j]
@@ -257,12 +268,6 @@ def _highest(scores: FloatArray, most: int) -> IntArray:
     tied = np.flatnonzero(np.abs(scores - least) <= abs(least) * TIED)
     places = np.concatenate([above, tied])[:most]
     return np.asarray(places[scores[places] >= 0.0])
-
-
-def _leading_bits(score: float) -> float:
-    """The score rounded to the bits in which scores are compared."""
-    mantissa, exponent = math.frexp(score)
-    return math.ldexp(round(mantissa / TIED) * TIED, exponent)
 
 
 def _nonzero_row(component: Component) -> int:
@@ -338,3 +343,263 @@ def _log_binomial(n: int, k: int) -> float:
     if k < 0 or k > n:
         return -math.inf
     return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
+
+
+# ---------------------------------------------------------------------- the searches
+
+
+def orthonormal(basis: FloatArray) -> FloatArray:
+    """Return an orthonormal basis of the same space."""
+    return np.asarray(np.linalg.qr(basis)[0])
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Rows of a kernel with parallel ones merged.
+
+    Entry i of ``basis @ ξ`` is ``factor[i] · (unit[group[i]] @ ξ)``.
+    """
+
+    unit: FloatArray  # one unit row for each group; shape (groups, k)
+    factor: FloatArray  # length and sign of each entry's row; shape (entries,)
+    group: IntArray  # the group of each entry; shape (entries,)
+    leaders: IntArray  # the entry that stands for the group; shape (groups,)
+
+
+def fold_parallel(component: Component, basis: FloatArray) -> Folded:
+    """Merge the rows of the kernel that are parallel, which is decided modulo primes."""
+    keys: list[list[bytes]] = [[] for _ in component.entries]
+    for prime, kernel in component.modular_kernel():
+        first = (kernel != 0).argmax(axis=1)
+        lead = kernel[np.arange(len(kernel)), first]
+        scaled = kernel * inverses(lead, prime)[:, None] % prime
+        for key, row in zip(keys, scaled):
+            key.append(row.tobytes())
+    groups: dict[tuple[bytes, ...], int] = {}
+    group = np.array([groups.setdefault(tuple(key), len(groups)) for key in keys], dtype=np.intp)
+    leaders = np.unique(group, return_index=True)[1]
+    length = np.linalg.norm(basis, axis=1)
+    unit = basis / np.where(length > 0, length, 1.0)[:, None]
+    sign = np.sign(np.einsum("ij,ij->i", unit, unit[leaders[group]]))
+    factor = np.where(length > 0, length, EPS) * np.where(sign == 0, 1.0, sign)
+    return Folded(unit[leaders], factor, group, leaders)
+
+
+class Search:
+    """A resumable search over the circuits of one component."""
+
+    method: str
+    width: int
+    most: float = 1.0  # steps: an upper bound or an estimate
+
+    def steps(self) -> float:
+        """Upper bound or estimate of the number of steps; inf when unknown."""
+        return self.most
+
+    def advance(self, norm: Norm, records: Records) -> bool:
+        """Run for a while; True when finished."""
+        raise NotImplementedError
+
+    def expand(self, values: FloatArray) -> FloatArray:
+        """Circuits in local entries from the search's own coordinates."""
+        return values
+
+    def entries(self, marks: Marks) -> Marks:
+        """Which local entries circuits are made of, from the search's own coordinates."""
+        return marks
+
+
+class SingleCircuit(Search):
+    """No equation (the entry alone) or one degree of freedom: exactly one circuit."""
+
+    method = "one circuit"
+
+    def __init__(self, component: Component) -> None:
+        self.width = len(component.entries)
+        self._circuit = component.kernel()[:, 0]
+        size = np.abs(self._circuit * component.entry_units())
+        exact = component.error <= EPS
+        self._trusted = exact or 8 * component.error * size.max() <= ACCURATE * size.min()
+
+    def advance(self, norm: Norm, records: Records) -> bool:
+        records.counters[:2] += 1
+        if not self._trusted:
+            records.counters[5] += len(records.suspects[:1])
+            records.suspects[:1] = True
+            return True
+        records.counters[2] += 1
+        records.top_scores[-1] = 1.0
+        records.top_values[-1] = self._circuit
+        if len(records.buffer):
+            records.buffer[0] = self._circuit
+        return True
+
+
+class KernelSide(Search):
+    """Flats of the kernel's rows, parallel rows merged."""
+
+    method = "kernel side"
+
+    def __init__(
+        self,
+        component: Component,
+        basis: FloatArray,
+        balance: FloatArray,
+        folded: Folded,
+        matrix: FloatArray,
+        reach: FloatArray,
+        steps: float,
+    ) -> None:
+        # ``basis`` is that of the entries multiplied by ``balance``
+        unit, self._group = folded.unit, folded.group
+        self._factor = folded.factor / balance
+        members, k = unit.shape
+        self.width, self.most = members, steps * 2
+        image = (matrix / balance) @ basis
+        image = image[np.any(image != 0.0, axis=1)]  # zero rows change no norm
+        stack = np.zeros((k, members + len(image), k))
+        stack[0] = np.vstack([unit, image])
+        kernels = component.modular_kernel()
+        active = np.zeros((k, members), dtype=np.bool_)
+        active[0] = True
+        # the member that may move farthest speaks for its group
+        farthest = np.zeros(members)
+        np.maximum.at(farthest, self._group, reach / np.abs(self._factor))
+        self._state = Flats(
+            stack,
+            first_shadow(k, [kernel[folded.leaders].T for _, kernel in kernels]),
+            prime_words([prime for prime, _ in kernels]),
+            np.ones((k, len(kernels)), dtype=np.bool_),
+            np.full(k, _first_slack(component, folded.factor)),
+            active,
+            np.zeros(k, dtype=np.int64),
+            members,
+            farthest,
+        )
+
+    def advance(self, norm: Norm, records: Records) -> bool:
+        numbers = self._state.shadow[0].size + self._state.stack[0].size
+        return _advanced(kernel_side, self._state, numbers, norm, records)
+
+    def expand(self, values: FloatArray) -> FloatArray:
+        return np.asarray(values[:, self._group] * self._factor)
+
+    def entries(self, marks: Marks) -> Marks:
+        return np.asarray(marks[:, self._group])
+
+
+class ColumnSide(Search):
+    """Independent sets of the equations' columns, scaled to unit length."""
+
+    method = "column side"
+
+    def __init__(
+        self, component: Component, matrix: FloatArray, reach: FloatArray, steps: float
+    ) -> None:
+        q, n = component.rank, len(component.entries)
+        rows = np.zeros((q, n))
+        rows[:, component.pivots] = np.eye(q)
+        rows[:, component.free] = component.reduced.toarray()
+        # columns of similar size first, so that the units of the entries do not matter
+        balance = component.entry_units()
+        rows = np.linalg.qr((rows / balance).T)[0].T
+        length = np.linalg.norm(rows, axis=0)
+        self._length = length * balance
+        self.width, self.most = n, steps
+        tableau = np.zeros((q + 1, q, n))
+        tableau[0] = rows / length
+        equations = component.modular_equations()
+        self._state = Sets(
+            tableau,
+            first_shadow(q + 1, [modular.T for _, modular in equations]),
+            prime_words([prime for prime, _ in equations]),
+            np.ones((q + 1, len(equations)), dtype=np.bool_),
+            np.zeros((q + 1, len(equations), q), dtype=np.bool_),
+            np.zeros((q + 1, len(equations)), dtype=np.uint32),
+            np.full(q + 1, _first_slack(component, length)),
+            np.ascontiguousarray(matrix / self._length),
+            np.zeros(q + 1, dtype=np.int64),
+            np.zeros(q + 1, dtype=np.int64),
+            np.zeros((q + 1, q), dtype=np.bool_),
+            np.zeros(q + 2, dtype=np.int64),
+            reach * self._length,
+        )
+
+    def advance(self, norm: Norm, records: Records) -> bool:
+        numbers = self._state.shadow[0].size + self._state.tableau[0].size
+        return _advanced(column_side, self._state, numbers, norm, records)
+
+    def expand(self, values: FloatArray) -> FloatArray:
+        return np.asarray(values / self._length)
+
+
+class Cycles(Search):
+    """Simple cycles of the graph behind network equations."""
+
+    method = "cycles of the network"
+
+    def __init__(
+        self, component: Component, network: Network, matrix: FloatArray, reach: FloatArray
+    ) -> None:
+        n, nodes = len(component.entries), network.nodes
+        self.width = n
+        self._coefficient = network.coefficient
+        ends = np.concatenate([network.tail, network.head])
+        order = np.argsort(ends, kind="stable")
+        self._state = Paths(
+            np.searchsorted(ends[order], np.arange(nodes + 1)),
+            np.concatenate([network.head, network.tail])[order],
+            np.concatenate([np.arange(n), np.arange(n)])[order],
+            # along the edge from its tail the balance is +, against it −
+            np.repeat([1.0, -1.0], n)[order],
+            np.ascontiguousarray(matrix / self._coefficient),
+            np.zeros(nodes + 1, dtype=np.int64),
+            np.zeros(nodes + 1, dtype=np.int64),
+            np.zeros((nodes + 1, len(matrix))),
+            np.zeros(nodes, dtype=np.bool_),
+            np.zeros(nodes, dtype=np.int64),
+            np.zeros(2, dtype=np.int64),
+            reach * np.abs(self._coefficient),
+        )
+        self._started = False
+
+    @cached_property
+    def most(self) -> float:  # type: ignore[override]
+        """About how many steps; a few per node of each cycle, as was found."""
+        nodes = len(self._state.mark)
+        # a cycle is a sum of those that one edge outside a tree closes: there are no more
+        count = 2.0 ** min(1000, self.width - nodes + 1)
+        if count * 2 * nodes > TRIAL_STEPS:
+            state = self._state
+            count = float(probe_cycles.fast(state.first_arc, state.arc_head, 4000, 1))
+        return max(TRIAL_STEPS, count * 2 * nodes)
+
+    def advance(self, norm: Norm, records: Records) -> bool:
+        if not self._started:
+            records.counters[3] = -1
+            self._started = True
+        numbers = len(self._state.arc_head) + len(self._state.edge_image)
+        return _advanced(cycles, self._state, numbers, norm, records)
+
+    def expand(self, values: FloatArray) -> FloatArray:
+        return values / self._coefficient
+
+
+def _advanced(
+    search: Compiled, state: Flats | Sets | Paths, numbers: int, norm: Norm, records: Records
+) -> bool:
+    """Run a search for a while, in Python as long as that is quicker than to compile it."""
+    steps = search.steps_in_python(numbers)
+    if not steps:
+        return bool(search.fast(state, norm, STEPS_PER_CALL, records))
+    before = int(records.counters[0])
+    with np.errstate(all="ignore"):  # residues wrap around, and what overflows is refused later
+        finished = bool(search(state, norm, steps, records))
+    search.worked(numbers * (int(records.counters[0]) - before))
+    return finished
+
+
+def _first_slack(component: Component, lengths: FloatArray) -> float:
+    """About how much unit rows are off that had these lengths before."""
+    shortest = float(np.abs(lengths).min(initial=1.0))
+    return 8 * max(EPS, component.error) / shortest if shortest > 0 else np.inf
