@@ -17,7 +17,7 @@ import numpy as np
 
 from affinedp.budget.ledger import BudgetExceededError, Ledger, LedgerWarning
 from affinedp.errors import AffineDPError
-from affinedp.files.data import read_table
+from affinedp.files.data import read_table, with_ends
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
 from affinedp.studio.question import Publication
@@ -100,14 +100,9 @@ def _with_intervals(mechanism: Mechanism, table: Any, published: Any) -> Any:
 
     found = mechanism.interval(published, level=LEVEL)
     low, high = np.atleast_2d(found.low), np.atleast_2d(found.high)
-    columns: dict[str, Any] = {}
-    for name in table:
-        columns[name] = table[name].to_numpy()
-        if name in published:
-            place = list(published.columns).index(name)
-            columns[name] = published[name].to_numpy()
-            columns[f"{name}_lower"], columns[f"{name}_upper"] = low[:, place], high[:, place]
-    return pandas.DataFrame(columns)
+    ends = {name: (low[:, i], high[:, i]) for i, name in enumerate(published)}
+    numbers = {name: published[name].to_numpy() for name in published}
+    return pandas.DataFrame(with_ends(table.assign(**numbers), ends))
 
 
 def function(asked: tuple[bytes, bytes, str]) -> dict[str, Any]:
