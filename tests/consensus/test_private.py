@@ -178,8 +178,10 @@ def test_a_file_may_leave_the_law_to_the_promise(tmp_path):
         read_network(file)
 
 
-@pytest.mark.parametrize("law", ["gaussian", "laplace"])
-@pytest.mark.parametrize(("text", "f"), [("log(average)", np.log), ("1 / average", np.reciprocal)])
+@pytest.mark.parametrize(
+    ("law", "text", "f"),
+    [("gaussian", "1 / average", np.reciprocal), ("laplace", "log(average)", np.log)],
+)
 def test_functions_of_the_average_cover_it(law, text, f):
     sigma = np.linspace(0.5, 3.0, 12)
     consensus = PrivateConsensus(nx.cycle_graph(12), law=law, sigma=sigma)

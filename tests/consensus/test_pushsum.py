@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 
 import affinedp as adp
 from affinedp.consensus import AgentNoise, PrivatePushSum
@@ -240,3 +241,20 @@ def test_runs_and_errors_of_one_seed_lose_the_same_messages() -> None:
     run = consensus.run(x0, 20, seed=3, lost=0.5)
     exact = consensus.mean_square_error(x0, 20, seed=3, lost=0.5)
     assert run.squared_error()[0] == pytest.approx(exact, rel=1e-5, abs=1e-12)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+def test_intervals_of_the_result_cover_the_average_that_any_agent_settles_at(law: str) -> None:
+    """With lost messages, too: 400 seeded runs of one agent's estimate after it has settled."""
+    consensus = PrivatePushSum(one_way(8, 3), law=law, sigma=np.linspace(0.5, 3.0, 8))
+    x0 = np.linspace(2.0, 9.0, 8)
+    settled = consensus.run(x0, 300, runs=400, seed=1, lost=0.1).estimates[:, -1, 2]
+    result = consensus.result
+    for found in (
+        [result.interval([one], level=0.9) for one in settled.tolist()],
+        [result.function([one], "average", level=0.9) for one in settled.tolist()],
+    ):
+        ends = np.array([np.ravel(tuple(one)) for one in found])
+        hits = int(((ends[:, 0] <= x0.mean()) & (x0.mean() <= ends[:, 1])).sum())
+        assert stats.binom.cdf(hits, 400, 0.9) > 1e-6
+        assert stats.binom.sf(hits, 400, 0.95) > 1e-6

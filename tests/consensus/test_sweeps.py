@@ -66,9 +66,8 @@ def test_the_same_on_processes(rows):
 def test_the_same_on_dask(rows):
     distributed = pytest.importorskip("distributed")
     with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None
-        ) as cluster,
+        # threads: that everything can be sent to processes is asked above
+        distributed.LocalCluster(2, processes=False, dashboard_address=None) as cluster,
         distributed.Client(cluster),
         joblib.parallel_config(backend="dask"),
     ):

@@ -9,7 +9,7 @@ from scipy import stats
 import affinedp as adp
 from affinedp.control import design_output_noise
 from affinedp.errors import AffineDPError
-from affinedp.tables import TableRelease
+from affinedp.tables import MarginRelease, TableRelease
 
 THREE = adp.AffineManifold.from_equations(["a + b = c"])
 GAUSSIAN = adp.design_gaussian(THREE, epsilon=1.0, delta=1e-6)
@@ -329,3 +329,25 @@ def test_what_is_no_number_is_refused(f):
     m = adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
     with pytest.raises(AffineDPError):
         m.function([1.0, 2.0, 3.0], f)
+
+
+def test_margins_by_labels_and_places():
+    wards = pd.DataFrame({"city": ["A", "A", "B"], "ward": ["1", "2", "1"]})
+    people = wards.iloc[[0] * 300 + [1] * 200 + [2] * 400].reset_index(drop=True)
+    people = people.assign(sex=["f", "m"] * 450, age=[1, 1, 2] * 300)
+    asked = {"attributes": {"sex": ["f", "m"], "age": [1, 2]}, "places": wards, "epsilon": 3.0}
+    out = MarginRelease(**asked).release(people)
+    for text, value in (
+        ("`city=A, sex=f` / `sex=f`", 250 / 450),
+        ("`city=A, ward=2, age=2` / `city=A, ward=2`", 67 / 200),
+        ("`city=B` / everybody", 400 / 900),
+    ):
+        found = out.function(text, level=1 - 1e-9)
+        assert found.low < value < found.high < found.low + 0.5, text
+    for text, said in (
+        ("`ward=1` / everybody", "2 places"),
+        ("`sex=x`", "no label"),
+        ("a", "no cell"),
+    ):
+        with pytest.raises(adp.AffineDPError, match=said):
+            out.function(text)

@@ -7,8 +7,6 @@ import math
 import mpmath as mp
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from affinedp.errors import AffineDPError
 from affinedp.laws.calibration import (
@@ -23,23 +21,8 @@ TOLERANCE = mp.mpf("1e-12")
 EPSILONS = [0.0, 1e-12, 1e-9, 1e-6, 1e-4, 1e-3, 0.01, 0.1, 0.3, 1.0, 2.0, 5.0, 30.0, 200.0, 1e3]
 SENSITIVITIES = [1e-12, 1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 0.01, 0.03, 0.1, 0.3, 0.5, 0.9, 0.99999, 1.0]
 SENSITIVITIES += [1.1, 1.5, 2.0, 3.0, 5.0, 8.0, 12.0, 17.0, 25.0, 35.0, 44.0, 45.0, 60.0, 1e3]
-DELTAS = [
-    2.3e-308,
-    1e-300,
-    1e-200,
-    1e-100,
-    1e-50,
-    1e-20,
-    1e-12,
-    1e-8,
-    1e-5,
-    1e-3,
-    0.01,
-    0.1,
-    0.3,
-    0.5,
-]
-DELTAS += [0.5 + 2**-53, 0.7, 0.9, 0.999, 1 - 1e-6, 1 - 1e-9, 1 - 1e-12]
+DELTAS = [2.3e-308, 1e-300, 1e-200, 1e-100, 1e-50, 1e-20, 1e-12, 1e-8, 1e-5, 1e-3, 0.01, 0.1, 0.3]
+DELTAS += [0.5, 0.5 + 2**-53, 0.7, 0.9, 0.999, 1 - 1e-6, 1 - 1e-9, 1 - 1e-12]
 
 
 def kappa(epsilon, sensitivity):
@@ -121,6 +104,7 @@ def test_delta_below_the_smallest_number_is_not_zero():
 
 
 def test_delta_at_the_ends():
+    assert gaussian_delta(1, 2) == gaussian_delta(1.0, np.int32(2))
     assert gaussian_delta(0.0, 0.0) == 0.0
     assert gaussian_delta(5.0, 0.0) == 0.0
     assert gaussian_delta(5.0, math.inf) == 1.0
@@ -153,14 +137,6 @@ def test_inverses_for_huge_epsilon(epsilon):
         epsilons = np.full(len(DELTAS), epsilon)
         assert_sensitivity_is_exact(epsilons, np.array(DELTAS))
         assert_epsilon_is_exact(np.array(DELTAS), np.sqrt(2 * epsilons))
-
-
-def test_sensitivity_at_epsilon_zero_has_a_closed_form():
-    for delta in DELTAS:
-        with mp.workdps(60):
-            true = 2 * mp.sqrt(2) * mp.erfinv(mp.mpf(delta)) if delta > 1e-50 else None
-            true = true or mp.sqrt(2 * mp.pi) * mp.mpf(delta)
-        assert true * (1 - TOLERANCE) <= gaussian_sensitivity(0.0, delta) <= true
 
 
 def test_sigma_on_the_grid():
@@ -241,39 +217,6 @@ def test_sigma_scales_with_the_sensitivity():
     assert gaussian_sigma(1e3, 0.9, 5e-324) > 0.0
 
 
-epsilons = st.one_of(st.just(0.0), st.floats(-12, 3).map(lambda x: 10.0**x))
-deltas = st.one_of(st.floats(-300, -0.01).map(lambda x: 10.0**x), st.floats(0.01, 0.999))
-sensitivities = st.floats(-12, 3).map(lambda x: 10.0**x)
-
-
-@given(epsilons, deltas)
-@settings(max_examples=60, deadline=None)
-def test_delta_undoes_sensitivity(epsilon, delta):
-    sensitivity = gaussian_sensitivity(epsilon, delta)
-    # κ can depend on s to the power 1500, hence the wider tolerance.
-    assert gaussian_delta(epsilon, sensitivity) == pytest.approx(delta, rel=1e-9)
-
-
-@given(epsilons, deltas)
-@settings(max_examples=60, deadline=None)
-def test_epsilon_undoes_sensitivity(epsilon, delta):
-    sensitivity = gaussian_sensitivity(epsilon, delta)
-    # ∂ε/∂s = 1/R(b) is up to 24 times 1/s here, and s was rounded down by 1e-13.
-    tolerance = 1e-11 * max(epsilon, min(sensitivity, 1.0))
-    assert gaussian_epsilon(delta, sensitivity) == pytest.approx(epsilon, rel=0, abs=tolerance)
-
-
-@given(epsilons, epsilons, sensitivities, sensitivities, deltas, deltas)
-@settings(max_examples=60, deadline=None)
-def test_everything_is_monotone(e1, e2, s1, s2, d1, d2):
-    (e1, e2), (s1, s2), (d1, d2) = sorted([e1, e2]), sorted([s1, s2]), sorted([d1, d2])
-    slack = 1 + 2e-12
-    assert gaussian_delta(e2, s1) <= gaussian_delta(e1, s2) * slack
-    assert gaussian_sensitivity(e1, d1) <= gaussian_sensitivity(e2, d2) * slack
-    assert gaussian_sigma(e2, d2) <= gaussian_sigma(e1, d1) * slack
-    assert gaussian_epsilon(d2, s1) <= gaussian_epsilon(d1, s2) * slack + 2e-12 * min(s1, 1.0)
-
-
 FUNCTIONS = {
     gaussian_delta: ("epsilon", "sensitivity"),
     gaussian_sensitivity: ("epsilon", "delta"),
@@ -286,44 +229,21 @@ each_function = pytest.mark.parametrize(("function", "names"), FUNCTIONS.items()
 
 
 @each_function
-def test_scalars_give_a_float(function, names):
-    arguments = {name: GOOD[name] for name in names}
-    expected = function(**arguments)
-    assert type(expected) is float
-    assert type(function(**{n: np.float64(v) for n, v in arguments.items()})) is float
-    zero_dimensional = function(**{n: np.array(v) for n, v in arguments.items()})
-    assert zero_dimensional.shape == ()
-    assert zero_dimensional == expected
-
-
-@each_function
-def test_arrays_broadcast(function, names):
+def test_numbers_and_arrays(function, names):
+    one = function(**{name: GOOD[name] for name in names})
+    assert type(one) is float
+    assert type(function(**{name: np.float64(GOOD[name]) for name in names})) is float
+    none = function(**{name: np.array(GOOD[name]) for name in names})
+    assert none.shape == ()
+    assert none == one
+    assert function(**{name: np.empty((0, 3)) for name in names}).shape == (0, 3)
     rows, columns = names[:2]
-    values = {rows: np.array([[0.1], [0.2], [0.3]]), columns: [0.02, 0.5]}
-    result = function(**values)
-    assert result.dtype == np.float64
-    assert result.shape == (3, 2)
+    down, across = np.array([[0.1], [0.2], [0.3]]), [0.02, 0.5]
+    result = function(**{rows: down, columns: across})
+    assert (result.dtype, result.shape) == (np.float64, (3, 2))
     for i, j in np.ndindex(3, 2):
-        assert result[i, j] == function(**{rows: values[rows][i, 0], columns: values[columns][j]})
-
-
-@each_function
-def test_empty_arrays_stay_empty(function, names):
-    result = function(**{name: np.empty((0, 3)) for name in names})
-    assert result.shape == (0, 3)
-    assert result.dtype == np.float64
-
-
-@each_function
-def test_arguments_are_not_changed(function, names):
-    values = {name: np.array([0.1, 0.2, 0.9]) for name in names}
-    function(**values)
-    assert all(value.tolist() == [0.1, 0.2, 0.9] for value in values.values())
-
-
-def test_integers_are_numbers():
-    assert gaussian_delta(1, 2) == gaussian_delta(1.0, 2.0)
-    assert gaussian_sigma(np.array([1, 2]), 0.1, np.int32(3)).shape == (2,)
+        assert result[i, j] == function(**{rows: down[i, 0], columns: across[j]})
+    assert down.ravel().tolist() == [0.1, 0.2, 0.3]  # not changed
 
 
 BAD = {

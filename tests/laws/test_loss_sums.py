@@ -68,18 +68,18 @@ def test_epsilon_holds_and_nothing_less_does(pairs):
             assert exact_delta(pairs, epsilon * (1 - 1e-8)) > delta
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("law", ["gaussian", "laplace"])
 def test_with_another_release_delta_is_the_integral_over_both(law):
     pairs, s = [(0.5, 0.4)] * 3 + [(0.8, None)], 0.6
-    noise = stats.norm if law == "gaussian" else stats.laplace
+    gaussian = lambda x: math.exp(-x * x / 2) / math.sqrt(2 * math.pi)  # noqa: E731
+    noise = gaussian if law == "gaussian" else lambda x: math.exp(-abs(x)) / 2
     composed = curve(pairs, (law, s))
     for epsilon in (0.0, 0.4, 1.7):
         exact = 0.0
         for p, loss in outcomes(pairs):
             p, loss = float(p), float(loss)
             factor = math.exp(epsilon - loss)
-            density = lambda x, f=factor: max(0.0, noise.pdf(x) - f * noise.pdf(x - s))  # noqa: E731
+            density = lambda x, f=factor: max(0.0, noise(x) - f * noise(x - s))  # noqa: E731
             ends = [-12, 0, s, (s + epsilon - loss) / 2, s / 2 - (epsilon - loss) / s, 12]
             ends = sorted(min(max(end, -12), 12) for end in ends)
             for a, b in itertools.pairwise(ends):

@@ -386,7 +386,7 @@ def test_nearly_dependent_float_equations():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("factor", "steps"), [(1000, 120), (2, 1100), (0.001, 110), (1000, 60)])
+@pytest.mark.parametrize(("factor", "steps"), [(1000, 120), (8, 360), (0.001, 110), (1000, 60)])
 def test_unstable_tanks_end(factor, steps):
     """x(t+1) = a x(t) + u(t) leaves the range of floats: an answer or a refusal, no hang."""
     D = np.zeros((steps, 2 * steps + 1))

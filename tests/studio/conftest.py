@@ -89,7 +89,12 @@ class Page:
 
     def click(self, name: str) -> None:
         """As people do, wherever the page is scrolled to."""
-        element = self.find(name)
+        self.press(self.find(name))
+
+    def press(self, element: object) -> None:
+        """Click an element, or what a selector finds."""
+        if isinstance(element, str):
+            element = self.driver.find_element("css selector", element)
         self.driver.execute_script("arguments[0].scrollIntoView({block: 'center'})", element)
         element.click()
 

@@ -55,6 +55,21 @@ def test_a_wrong_description_is_refused_in_words():
             looking.table((HELD, Tied(file="x", text=text)))
 
 
+def test_what_may_be_chance_is_shown_and_not_taken(studio, page, tmp_path):
+    lines = ["u,v,w", *(f"{a},{b},{a + b}" for a, b in ((1, 2), (2, 2), (1, 1)))]
+    (tmp_path / "few.csv").write_text("\n".join(lines), encoding="utf-8")
+    page.open(studio.link)
+    page.find("file").send_keys(str(tmp_path / "few.csv"))
+    page.until("document.getElementById('discover')")
+    page.click("discover")
+    page.until("document.getElementById('doubtful')")
+    assert "may be chance" in page.text("doubtful")
+    assert page.find("equations").get_property("value") == ""
+    page.press("#doubtful [aria-label^='Everyone knows']")
+    page.settled()
+    assert page.find("equations").get_property("value") != ""
+
+
 def test_between_rows_in_the_page(studio, page, tmp_path):
     import affinedp as adp
 
@@ -68,6 +83,8 @@ def test_between_rows_in_the_page(studio, page, tmp_path):
     page.until("document.getElementById('table-text')")
     assert "Equations between rows: 1 found" in page.text("rows-card")
     page.write("equations", "total = women + men")
+    page.click("counts-all")
+    page.settled()
     text = page.find("table-text").get_property("value")
     page.write("table-text", f"{TIE}\n{said(text)}")
     page.click("table-look")

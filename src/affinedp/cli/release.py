@@ -42,10 +42,11 @@ def release(
 ) -> Answer:
     """Publish DATA, one release per row, with the noise of a saved mechanism.
 
-    Columns are matched by name.  The promise holds for each row.  With a ledger, say whether a
-    change of the secret may move all rows or one at most.  Data that is malformed or does not obey
-    the equations is refused, and nothing is charged then.  A description of a table says by names
-    of columns what must add up; its noise is designed here.
+    Columns are matched by name, and 95 % intervals stand beside them.  The promise holds for
+    each row.  With a ledger, say whether a change of the secret may move all rows or one at
+    most.  Data that is malformed or does not obey the equations is refused, and nothing is
+    charged then.  A description of a table says by names of columns what must add up; its noise
+    is designed here.
 
     Examples
     --------
@@ -130,7 +131,9 @@ def _functions(
         raise AffineDPError(
             "--function needs what was published: name the file after the mechanism"
         )
-    table = read_table(published)
+    table, names = read_table(published), list(loaded.output_names)
+    if all(name in table for name in names):  # what stands beside them is left out
+        table = table[names]
     answer, lines = {}, []
     for text in functions:
         with about(published):
@@ -160,8 +163,11 @@ def _with_mechanism(
     words: dict[str, Any],
 ) -> Told:
     """Publish with a saved mechanism."""
+    import numpy as np
+    import pandas
+
     from affinedp.cli.pending import budget_left, settled_in_the_end
-    from affinedp.files.data import check_writable, read_table, write_table
+    from affinedp.files.data import check_writable, read_table, with_ends, write_table
     from affinedp.mechanism import Mechanism
     from affinedp.record import checked_bound
 
@@ -169,10 +175,19 @@ def _with_mechanism(
     loaded = Mechanism.load(mechanism)
     check_writable(output)
     table = read_table(data)
+    # noise is symmetric: how far numbers may be off is known before anything is charged
+    reach = loaded.interval(np.zeros(len(loaded.output_names)), bound=words["bound"]).high
     with settled_in_the_end(ledger, same_secret) as budget:
         with about(data):
             published = loaded.release(table, ledger=budget, **words)
-        write_table(published, output, whole=loaded.publishes_whole_numbers)
+        whole = loaded.publishes_whole_numbers
+        if whole:
+            reach = np.ceil(reach)
+        ends = {
+            name: (published[name] - one, published[name] + one)
+            for name, one in zip(loaded.output_names, reach.tolist())
+        }
+        write_table(pandas.DataFrame(with_ends(published, ends)), output, whole=whole)
     answer = {
         "promise_of_each_row": promise_as_json(loaded.guarantee),
         "rows": len(published),

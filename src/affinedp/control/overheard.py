@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, dense
 from affinedp.control.checks import causal
 from affinedp.control.loop_errors import unit_loadings
 from affinedp.domains.observability import output_gramian, revealed_coordinates
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.inputs import Inputs
 from affinedp.neighbours.trajectory import TrajectoryAdjacency
+from affinedp.strategies.base import Sent
+from affinedp.strategies.causal import sent_outputs
 from affinedp.strategies.filter import Filter
 from affinedp.strategies.trajectory import Fresh, Trajectory
 
@@ -40,12 +42,15 @@ class Eavesdropper:
         Of the errors of the best unbiased linear estimates from all outputs.
     deviations : array, shape (steps, k)
         Standard deviations after 1, 2, … outputs; inf where nothing is known yet.
+    readings : str
+        How readings were taken: for exact, or with the steps of the sensors and what hides them.
     """
 
     names: tuple[str, ...]
     mu: FloatArray
     covariance: FloatArray = field(repr=False)
     deviations: FloatArray = field(repr=False)
+    readings: str = "readings taken for exact"
 
     def sentences(self) -> Iterator[str]:
         """Yield one sentence for each of what is hidden."""
@@ -53,8 +58,8 @@ class Eavesdropper:
         for name, deviation, mu in zip(self.names, known, self.mu):
             moved = f"where neighbours differ by up to {mu:g}" if mu > 0 else "which is not private"
             yield (
-                f"{name} at best within ± {deviation:.3g} (one standard deviation, readings taken "
-                f"for exact), {moved}"
+                f"{name} at best within ± {deviation:.3g} (one standard deviation, "
+                f"{self.readings}), {moved}"
             )
 
     def __str__(self) -> str:
@@ -78,8 +83,8 @@ class Eavesdropper:
                 words = f"{name}: neighbours differ by"
                 axes.axhline(self.mu[i], color=line.get_color(), linestyle="--", label=words)
         axes.set(
-            xlabel="outputs heard", ylabel="standard deviation", yscale="log",
-            title="What an eavesdropper learns",
+            xlabel="outputs heard", ylabel="standard deviation (own units)",
+            yscale="log", title=f"What an eavesdropper learns, {self.readings}",
         )  # fmt: skip
         axes.grid(alpha=0.3)
         figure.legend(loc="outside lower center", ncols=2)
@@ -91,7 +96,8 @@ def eavesdropper(mechanism: Mechanism) -> Eavesdropper:
 
     Of one draw they learn one noisy x(0), however long they listen; of fresh noise more with every
     output; of stationary noise what an event on a private input was, as far as it still shows.
-    Readings are taken for exact: what hides the steps of sensors makes them learn less.
+    Readings are taken for exact, unless the noise was designed with a ``resolution``: then what
+    hides the steps of sensors is counted, which makes them learn less.
 
     Parameters
     ----------
@@ -112,6 +118,8 @@ def eavesdropper(mechanism: Mechanism) -> Eavesdropper:
     x1(0) at best within ± 9.64 (one standard deviation, readings taken for exact), where ...
     x2(0) at best within ± 1.55 (one standard deviation, readings taken for exact), where ...
     """
+    if mechanism.design.sent is not None:
+        return _with_steps(mechanism, mechanism.design.sent)
     strategy, adjacency = causal(mechanism), mechanism.adjacency
     steps = min(strategy.horizon, MOST_STEPS)
     if isinstance(strategy, Filter):
@@ -147,3 +155,44 @@ def eavesdropper(mechanism: Mechanism) -> Eavesdropper:
     whole = output_gramian(dynamics)[np.ix_(places, places)]
     inverse = np.asarray(np.linalg.inv(whole) * variance, dtype=np.float64)
     return Eavesdropper(names, mu, inverse, found)
+
+
+def _with_steps(mechanism: Mechanism, sent: Sent) -> Eavesdropper:
+    """The same where noise is enlarged for the steps of sensors, and fresh noise comes beside it.
+
+    Where more is sent than is followed, the covariance is that of the enlarged noise alone, below
+    which no listener comes.
+    """
+    from scipy.linalg import solve_triangular
+
+    exact = eavesdropper(mechanism.with_design(sent=None))
+    strategy, every = causal(mechanism), sent.every
+    count = min(-(-strategy.horizon // every), MOST_STEPS)
+    heard = every * (count - 1) + 1
+    if isinstance(strategy, Filter):
+        shown = strategy.domain.system.impulse(heard)[::every]
+    else:
+        dynamics = strategy.domain
+        places = [dynamics.names.index(name) for name in exact.names]
+        shown = np.array(list(unit_loadings(dynamics, heard)))[::every][:, :, places]
+    outputs, law = sent_outputs(strategy, mechanism.noise, sent, np.zeros(shown.shape[:2]))
+    covariance = law.covariance(dense(outputs.loadings()))
+    covariance += 1e-12 * np.diag(np.diagonal(covariance))  # of sensors without steps
+    white = solve_triangular(
+        np.linalg.cholesky(covariance), shown.reshape(-1, shown.shape[2]), lower=True
+    ).reshape(shown.shape)
+    information = np.cumsum(np.einsum("tmi,tmj->tij", white, white), axis=0)
+    found = np.full((count, len(exact.names)), math.inf)
+    for t, one in enumerate(information):
+        if isinstance(strategy, Filter):  # one event, or one jump, at a time
+            one = np.diag(np.diagonal(one))
+        if np.linalg.matrix_rank(one, hermitian=True) == len(one):
+            found[t] = np.sqrt(np.diagonal(np.linalg.inv(one)))
+    words = "with the steps of the sensors"
+    if count * every < strategy.horizon:
+        return replace(
+            exact, covariance=sent.factor**2 * exact.covariance, deviations=found, readings=words
+        )
+    last = information[-1]
+    whole = np.diag(found[-1] ** 2) if isinstance(strategy, Filter) else np.linalg.inv(last)
+    return replace(exact, covariance=whole, deviations=found, readings=words)

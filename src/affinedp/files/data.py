@@ -6,7 +6,7 @@ import io
 import os
 import warnings
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
@@ -253,6 +253,26 @@ def _check_size(path: Path, cells: int, columns: int) -> None:
     for count, most, what in ((cells, MOST_CELLS, "cells"), (columns, MOST_COLUMNS, "columns")):
         if count > most:
             raise AffineDPError(f"{path.name} has more than {most:,} {what}, more than are read")
+
+
+def with_ends(frame: Any, ends: Mapping[Any, tuple[Any, Any]]) -> dict[Any, Any]:
+    """Return the columns of a frame, with the ends of intervals beside those that have some.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> list(with_ends(pd.DataFrame({"town": ["x"], "n": [3]}), {"n": ([1], [5])}))
+    ['town', 'n', 'n_lower', 'n_upper']
+    """
+    columns: dict[Any, Any] = {}
+    for name in frame:
+        columns[name] = frame[name].array
+        for which, end in zip(("_lower", "_upper"), ends.get(name, ())):
+            beside = f"{name}{which}"
+            while beside in frame:
+                beside += "_"
+            columns[beside] = end
+    return columns
 
 
 def write_table(frame: Any, path: Path, *, whole: bool = False) -> None:

@@ -140,13 +140,15 @@ def _report(mechanism: MechanismRecord, told: Shown, picture: Picture | None = N
         )
         for name, deviation in told.outputs
     )
-    totals = [*told.totals, ("optimality", _optimality(mechanism))]
-    if mechanism.design.sent is not None:
-        totals.append(("compared", "optimality and other noise are for exact readings"))
+    # what is sent of readings with steps is not compared
+    compared = "" if mechanism.design.sent is None else ", for exact readings"
+    totals = [*told.totals, ("optimality", _optimality(mechanism) + compared)]
     if mechanism.least is not None and mechanism.lower_bound is not None:
-        totals.append(("least possible", mechanism.least.sentence()))
+        totals.append(("least possible", mechanism.least.sentence() + compared))
     if not any("of the laws compared" in note for note in mechanism.notes):  # not said twice
-        totals += [("against", _against(mechanism, other)) for other in mechanism.alternatives]
+        totals += [
+            ("against", _against(mechanism, other) + compared) for other in mechanism.alternatives
+        ]
     totals += [("note", note) for note in mechanism.notes]
     deviations = (row.deviation for row in rows)
     return Report(

@@ -22,6 +22,7 @@ from affinedp.studio.uploads import Held
 from affinedp.tables.files import labelled, read_release
 
 MOST_FOUND = 60
+MOST_DOUBTFUL = 8
 
 
 def discover_in(asked: tuple[Held, Look]) -> dict[str, Any]:
@@ -35,19 +36,20 @@ def discover_in(asked: tuple[Held, Look]) -> dict[str, Any]:
     within = [one for one in found.equations if one.scope == "row" and len(one.columns) > 1]
     between = [one for one in found.equations if one.scope != "row"]
     return {
-        "equations": [
-            _shown(one) | {"text": _without_total(one), "total": _total(one)}
-            for one in within[:MOST_FOUND]
-        ],
+        "equations": [_within(one) for one in within[:MOST_FOUND]],
         "between": [_shown(one) for one in between[:MOST_FOUND]],
         "table": description(found, look.epsilon, look.delta),
-        "doubtful": [one.text for one in found.doubtful[:8]],
+        "doubtful": [_within(one) for one in found.doubtful[:MOST_DOUBTFUL]],
         "together": found.cost_of_all,
         "numbers": list(found.columns),
         "labels": list(found.labels),
         "notes": list(found.notes),
         "promise": found.promise,
     }
+
+
+def _within(one: DiscoveredEquation) -> dict[str, Any]:
+    return _shown(one) | {"text": _without_total(one), "total": _total(one)}
 
 
 def _without_total(one: DiscoveredEquation) -> str:
@@ -77,6 +79,7 @@ def _shown(one: DiscoveredEquation) -> dict[str, Any]:
 
 
 LEVEL = 0.95
+MU = "mu = 1  # columns count people; for sums of values: { count = [1, 1], income = [0, 200000] }"
 HOW = (
     "# Equations between rows are written in one of these ways:",
     '# hierarchy = ["country", "place"]  # rows are totals by these columns of labels',
@@ -102,7 +105,7 @@ def description(found: Discovery, epsilon: float, delta: float) -> str:
         lines.append(f"\n[{rest}")
     elif not found.hierarchy:
         lines += HOW
-    lines += ["", "[privacy]", "mu = 1  # how much one person counts for", f"epsilon = {epsilon!r}"]
+    lines += ["", "[privacy]", MU, f"epsilon = {epsilon!r}"]
     if delta:
         lines.append(f"delta = {delta!r}")
     return "\n".join(lines) + "\n"

@@ -17,12 +17,14 @@ from affinedp.errors import (
     EquationError,
     InconsistentEquationsError,
     MissingExtraError,
+    TooManyCircuitsError,
     counted,
 )
 from affinedp.files.values import check_names
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
+from affinedp.neighbours.joint import JointAdjacency
 from affinedp.studio.question import LONGEST_NAME, MOST_ENTRIES, Question
 from affinedp.tables.describe import TableDescription
 from affinedp.tables.layout import layout_of
@@ -97,7 +99,7 @@ def known_of(question: Question) -> Known:
     """Return equations and neighbours.
 
     >>> known_of(Question(hidden="person")).words
-    'one person more or less, in at most 1 cell of the table'
+    'one person more or less, in one cell of the table'
     """
     texts, manifold = manifold_of(question)
     if not manifold.dim:
@@ -131,7 +133,17 @@ def known_of(question: Question) -> Known:
             "one person is counted: write sums as total = a + b, choose Definition 4, or list the "
             "moves yourself"
         ) from None
-    return Known(texts, manifold, found.adjacency, found.words, found.warnings)
+    adjacency = found.adjacency
+    if isinstance(adjacency, JointAdjacency):  # files hold a list of moves
+        try:
+            moves = adjacency.directions(MOST_DIRECTIONS)
+        except TooManyCircuitsError as error:
+            raise AffineDPError(
+                f"one person can be counted in {int(error.estimate):,} ways, {found.words}: say in "
+                "how many cells at most, or write the equations that tie the parts"
+            ) from None
+        adjacency = DirectionAdjacency(manifold, moves, unit=adjacency.unit)
+    return Known(texts, manifold, adjacency, found.words, found.warnings)
 
 
 _NAME = r"(?:`(?:[^`]|``)*`|[^\W\d]\w*)"

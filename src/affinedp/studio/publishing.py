@@ -13,9 +13,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from affinedp.budget.ledger import BudgetExceededError, Ledger, LedgerWarning
 from affinedp.errors import AffineDPError
-from affinedp.files.data import read_table
+from affinedp.files.data import read_table, with_ends
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
 from affinedp.studio.question import Publication
@@ -78,7 +80,7 @@ def publish(offer: Offer) -> dict[str, Any]:
             warnings.simplefilter("always", LedgerWarning)
             try:
                 published = mechanism.release(
-                    table,
+                    table[list(mechanism.manifold.names)],
                     ledger=ledger,
                     label=offer.publication.label or "studio",
                     rows=offer.publication.rows,
@@ -86,10 +88,21 @@ def publish(offer: Offer) -> dict[str, Any]:
             except BudgetExceededError as error:
                 raise AffineDPError(f"nothing was published: {error}") from None
             return {
-                "csv": published.to_csv(index=False),
+                "csv": _with_intervals(mechanism, table, published).to_csv(index=False),
                 "names": list(published.columns),
                 **_left(ledger, told),
             }
+
+
+def _with_intervals(mechanism: Mechanism, table: Any, published: Any) -> Any:
+    """The columns of the file in their order: labels as they are, numbers with their intervals."""
+    import pandas
+
+    found = mechanism.interval(published, level=LEVEL)
+    low, high = np.atleast_2d(found.low), np.atleast_2d(found.high)
+    ends = {name: (low[:, i], high[:, i]) for i, name in enumerate(published)}
+    numbers = {name: published[name].to_numpy() for name in published}
+    return pandas.DataFrame(with_ends(table.assign(**numbers), ends))
 
 
 def function(asked: tuple[bytes, bytes, str]) -> dict[str, Any]:
@@ -100,7 +113,9 @@ def function(asked: tuple[bytes, bytes, str]) -> dict[str, Any]:
         published = json.loads(answer)["csv"].encode()
         table = read_table(Path("published.csv"), content=published)
         bar.update(0.3, "looking for intervals")
-        found = _mechanism(design).function(table[:MOST_SHOWN], formula, level=LEVEL)
+        mechanism = _mechanism(design)
+        shown = table[list(mechanism.output_names)][:MOST_SHOWN]
+        found = mechanism.function(shown, formula, level=LEVEL)
         return {
             "rows": len(table),
             "values": [str(found[row]) for row in range(len(found.value))],
@@ -131,18 +146,18 @@ def _ledger(path: str) -> Ledger:
 
 
 def _read(offer: Offer) -> tuple[Mechanism, Any]:
-    """The mechanism, and the columns that are published in its order."""
+    """The mechanism, and the columns that are published, in the order of the file."""
     mechanism = _mechanism(offer.design)
     held = offer.held
     table = read_table(Path(held.name), content=held.content)
-    names = list(mechanism.manifold.names)
+    names = [*offer.publication.question.labels, *mechanism.manifold.names]
     missing = [name for name in names if name not in table.columns]
     if missing:
         raise AffineDPError(
             f"{held.name} has no column {missing[0]!r}, which the equations speak of: choose the "
             "file with the numbers to publish"
         )
-    return mechanism, table[names]
+    return mechanism, table[[name for name in table if name in names]]
 
 
 def _mechanism(design: bytes) -> Mechanism:

@@ -34,12 +34,14 @@ class Question(Strict):
     equations: Text = "a + b = c"  # one per line; lines that begin with # are remarks
     # published though no equation mentions them
     also: tuple[Name, ...] = Field(default=(), max_length=MOST_ENTRIES)
+    # columns that are public, and published as they are beside the numbers
+    labels: tuple[Name, ...] = Field(default=(), max_length=MOST_ENTRIES)
     hidden: Hidden = "definition4"
     mu: Size = 1.0  # how far one number moves (Definition 4), or how much one person counts for
     # μ of single entries, where it is another one
     moves: dict[Name, Size] = Field(default_factory=dict, max_length=MOST_ENTRIES)
-    # in how many cells one person is counted at most
-    counted: Annotated[int, Field(ge=1, le=1000)] = 1
+    # in how many cells one person is counted at most; None for one in every part of the table
+    counted: Annotated[int, Field(ge=1, le=1000)] | None = None
     directions: Text = ""  # one difference of neighbours per line, such as a + c
     epsilon: Epsilon = 1.0
     delta: Delta = 0.0

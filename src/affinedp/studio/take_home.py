@@ -20,7 +20,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
-from affinedp.studio.answers import forgetful_noise
+from affinedp.studio.answers import LEVEL, forgetful_noise
 from affinedp.studio.problem import MOST_DIRECTIONS, Known
 from affinedp.studio.question import Question
 
@@ -49,16 +49,26 @@ def script(question: Question, known: Known) -> str:
     lines = [
         '"""Publish numbers that obey equations which everyone knows, with the least noise.',
         "",
-        "Made by affinedp studio; it does what the page showed.  To publish a file of data:",
-        "python publish.py data.csv",
+        "Made by affinedp studio; it does what the page showed.",
         '"""',
         "",
+        "import argparse",
         "import sys",
         "",
         "import numpy as np",
         "import pandas as pd",
         "",
         "import affinedp as adp",
+        "",
+        "asked = argparse.ArgumentParser(description=__doc__)",
+        'asked.add_argument("data", nargs="?", help="CSV file to publish; without it, only the '
+        'noise is designed")',
+        "whom = asked.add_mutually_exclusive_group()",
+        'whom.add_argument("--same-people", action="store_true", '
+        'help="several rows are about the same people: each row is paid for")',
+        'whom.add_argument("--different-people", action="store_true", '
+        'help="nobody is in two rows: paid for once")',
+        "asked = asked.parse_args()",
         "",
         f"# What everyone knows. {COVERED}",
         "equations = [",
@@ -94,16 +104,45 @@ def script(question: Question, known: Known) -> str:
         "",
         'm.save("mechanism.json")',
         "",
+        "# Columns that are public: published as they are, beside the numbers.",
+        f"labels = {list(question.labels)!r}",
+        "",
         "# Publishing spends privacy that cannot be earned back, so a ledger keeps count.",
-        "# Where the rows of the file are about different people, add --different-people.",
-        "if len(sys.argv) > 1:",
-        '    table = pd.read_csv(sys.argv[1], float_precision="round_trip")[names]',
-        '    rows = "different" if "--different-people" in sys.argv else "same"',
-        f'    with adp.Ledger("budget.db", epsilon={question.epsilon!r}, delta={question.delta!r}, '
-        'protects="one person") as ledger:',
-        "        published = m.release(table, ledger=ledger, rows=rows)",
-        '    published.to_csv("published.csv", index=False)',
-        '    print("published.csv holds the published numbers; budget.db what they cost")',
+        "if asked.data is not None:",
+        "    try:",
+        '        table = pd.read_csv(asked.data, float_precision="round_trip")',
+        "        missing = [name for name in [*labels, *names] if name not in table]",
+        "        if missing:",
+        '            sys.exit(f"{asked.data} has no column {missing[0]!r}")',
+        "        if len(table) > 1 and not (asked.same_people or asked.different_people):",
+        "            sys.exit(",
+        '                f"{asked.data} has {len(table):,} rows: say --different-people if "',
+        f'                "nobody is in two of them (ε = {question.epsilon!r} in all), or "',
+        '                "--same-people if the same people "',
+        f'                f"may be in all (ε = {{len(table) * {question.epsilon!r}:g}} in all)"',
+        "            )",
+        "        times = len(table) if asked.same_people else 1",
+        '        rows = "same" if asked.same_people else "different"',
+        f'        budget = {{"epsilon": times * {question.epsilon!r}, '
+        f'"delta": min(times * {question.delta!r}, 0.5)}}',
+        '        with adp.Ledger("budget.db", **budget, protects="one person") as ledger:',
+        "            published = m.release(table[names], ledger=ledger, rows=rows)",
+        "    except (adp.AffineDPError, OSError) as error:",
+        "        sys.exit(str(error))",
+        f"    interval = m.interval(published, level={LEVEL})",
+        "    low, high = np.atleast_2d(interval.low), np.atleast_2d(interval.high)",
+        "    columns = {}",
+        "    for name in table:",
+        "        if name in labels:",
+        "            columns[name] = table[name]",
+        "        elif name in names:",
+        "            place = names.index(name)",
+        "            columns[name] = published[name].to_numpy()",
+        '            columns[f"{name}_lower"] = low[:, place]',
+        '            columns[f"{name}_upper"] = high[:, place]',
+        '    pd.DataFrame(columns).to_csv("published.csv", index=False)',
+        '    print("published.csv holds the published numbers with 95 % intervals; budget.db what '
+        'they cost")',
     ]
     return "\n".join(lines) + "\n"
 

@@ -16,6 +16,7 @@ from affinedp.designs.margins import design_margins
 from affinedp.designs.places import design_tree_margins
 from affinedp.domains.crossed import MOST_PEOPLE, MOST_RECORDS, counts_of_records
 from affinedp.errors import AffineDPError
+from affinedp.functions.published import FunctionInterval
 from affinedp.intervals import checked_level, whole_ends
 from affinedp.mechanism import Mechanism
 from affinedp.parts import Locked
@@ -33,6 +34,7 @@ from affinedp.tables.places import Places, place_numbers, places_of
 from affinedp.tables.possible import Fitted, Possible
 from affinedp.tables.refusals import TableError, closest, declared, label_words
 from affinedp.tables.report import published_numbers
+from affinedp.tables.table_functions import margin_function
 from affinedp.tables.whole_numbers import whole_margin
 
 PUBLISHED = ("count", "lower", "upper")
@@ -758,6 +760,34 @@ class ReleasedMarginTables:
             if rows >= most:
                 break
         return pandas.concat(parts, ignore_index=True)
+
+    def function(self, f: Any, *, level: float = 0.95, certified: bool = False) -> FunctionInterval:
+        """Return a function of published numbers, such as a share, with an interval.
+
+        Cells have the names of their labels, in backticks: ``"`sex=f, age=old` / `sex=f`"``, with
+        places ``"`city=A, sex=f` / `sex=f`"``, and ``everybody``.
+
+        Parameters
+        ----------
+        f : str or callable
+            A text; or a function of all margins by the numbers of their attributes.
+        level : float
+            With which probability the interval holds the true value.
+        certified : bool
+            See :meth:`affinedp.Mechanism.function`.
+
+        Examples
+        --------
+        >>> import pandas as pd
+        >>> from affinedp.tables import MarginRelease
+        >>> people = pd.DataFrame({"sex": ["f", "m"] * 900, "age": ["old", "old", "young"] * 600})
+        >>> labels = {"sex": ["f", "m"], "age": ["young", "old"]}
+        >>> out = MarginRelease(attributes=labels, epsilon=1.0).release(people)
+        >>> share = out.function("`sex=f, age=old` / `sex=f`", level=1 - 1e-9)
+        >>> bool(share.low < 2 / 3 < share.high)
+        True
+        """
+        return margin_function(self.design, self.released, f, level, certified)
 
     def levels(self, level: float = 0.95) -> Any:
         """Return how accurate every margin is, by level of places.

@@ -17,6 +17,7 @@ from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger, checked_ledger
 from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.reading import fresh_frame, held
+from affinedp.files.data import with_ends
 from affinedp.functions.published import FunctionInterval
 from affinedp.intervals import checked_level
 from affinedp.laws.sampler import Sampler
@@ -293,16 +294,11 @@ class ReleasedTable:
         ['women', 'women_lower', 'women_upper']
         """
         table = self.here.table
-        ends = dict(zip(("_lower", "_upper"), self._ends(level, simultaneous=False)))
-        columns: dict[str, Any] = {}
-        for name in table:
-            columns[name] = table[name].array
-            for which, found in ends.items():
-                if name in found:
-                    beside = name + which
-                    while beside in table:
-                        beside += "_"
-                    columns[beside] = found[name].array
+        low, high = self._ends(level, simultaneous=False)
+        columns = with_ends(table, {name: (low[name].array, high[name].array) for name in low})
+        for name in low if self.design.whole else ():
+            if low[name].dtype == np.int64:
+                columns[name] = table[name].to_numpy(dtype=np.int64)  # as its ends
         made = fresh_frame(columns, table.index)
         polars = not type(self.table).__module__.startswith("pandas")
         return self.back(made) if polars and self.back is not None else made

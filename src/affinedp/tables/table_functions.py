@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.errors import counted
 from affinedp.functions.published import (
     Asked,
     FunctionInterval,
     Named,
     Noise,
     as_it_is,
+    function_of,
     interval_for,
     read_function,
     stacked,
@@ -23,6 +26,7 @@ from affinedp.functions.published import (
 from affinedp.intervals import checked_level
 from affinedp.tables.noise import DesignedNoise
 from affinedp.tables.publish import Published
+from affinedp.tables.refusals import TableError, closest
 
 BOUNDED = "cut at the public bounds of the values, which hold it wherever a row is counted"
 
@@ -37,6 +41,8 @@ def table_function(
         numbers[name] = published.unrounded[name].to_numpy(dtype=float)
     points = layout.cell_points(numbers.to_numpy(dtype=float))
     outputs = np.arange(layout.cells) if design.tree else layout.private
+    if design.split is not None:
+        outputs = np.argsort(design.outputs)
     place = {int(entry): i for i, entry in enumerate(outputs)}
 
     def computed(point: FloatArray, cells: list[int], names: list[str]) -> FunctionInterval:
@@ -66,6 +72,70 @@ def table_function(
     width = len(columns)
     rows = [every[start : start + width] for start in range(0, layout.cells, width)]
     return stacked([computed(point, cells, columns) for cells in rows])
+
+
+@dataclass(frozen=True, eq=False)
+class CellNames(Named):
+    """Cells of margins by their labels, such as ``sex=f, age=old``, or ``everybody``."""
+
+    design: Any = None
+
+    def place(self, name: str) -> int:
+        """Return which output a cell is."""
+        asked, strategy = self.design.description, self.design.strategy
+        said = {} if name == "everybody" else dict(_label_of(part) for part in name.split(","))
+        tree, labels = asked.tree, {key: str(value) for key, value in said.items()}
+        chosen = asked.numbers_of([key for key in labels if key not in tree.levels])
+        at = []
+        for j in chosen:
+            known = [str(row) for row in asked.asked[asked.names[j]].rows]
+            label = labels[asked.names[j]]
+            if label not in known:
+                raise TableError(
+                    f"{asked.names[j]!r} has no label {label!r}{closest(label, known)}"
+                )
+            at.append(known.index(label))
+        cell = np.zeros(strategy.lead + strategy.shape(chosen))
+        cell[(*([self._node(tree, labels)] if strategy.lead else []), *at)] = 1.0
+        return int(np.argmax(strategy.row({chosen: cell})))
+
+    def _node(self, tree: Any, labels: Mapping[str, str]) -> int:
+        """The one place that has these labels."""
+        own = [level for level in tree.levels if level in labels]
+        nodes = tree.nodes(own[-1] if own else tree.names[0])
+        codes = tree.label_codes(nodes)
+        for level in own:
+            depth = tree.levels.index(level)
+            known = np.array([str(label) for label in tree.labels[depth]])
+            here = known[codes[:, depth]] == labels[level]
+            nodes, codes = nodes[here], codes[here]
+        if len(nodes) != 1:
+            told = ", ".join(f"{level}={labels[level]}" for level in own)
+            raise TableError(
+                f"{told} names {counted(len(nodes), 'place')}: name one, level by level"
+            )
+        return int(nodes[0])
+
+
+def _label_of(part: str) -> tuple[str, str]:
+    name, _, label = part.partition("=")
+    if not label:
+        raise TableError(f"{part.strip()!r} is no cell: write sex=f, or sex=f, age=old")
+    return name.strip(), label.strip()
+
+
+def margin_function(
+    design: Any, released: Any, f: Any, level: float, certified: bool
+) -> FunctionInterval:
+    """Return a function of published margins with an interval, from the numbers before rounding."""
+    if design.fitted is not None:
+        raise TableError(
+            "margins with impossible combinations are fitted to them: functions of these are not "
+            "computed; divide their intervals, or publish the table with TableRelease"
+        )
+    mechanism, named = design.mechanism, CellNames((), design=design)
+    factor = mechanism.prepared().factor
+    return function_of(mechanism, released, f, level, certified, factor, named)
 
 
 def _ends_of_mean(asked: Asked, rows: IntArray, bounds: FloatArray) -> tuple[float, float] | None:

@@ -2,7 +2,7 @@
 import { ask, forget, get, Refused, upload } from "./api.js";
 import { el, fill, find, number, show } from "./dom.js";
 import * as rows from "./rows.js";
-import { also, DEFAULTS, state } from "./state.js";
+import { also, DEFAULTS, labels, state } from "./state.js";
 
 const SIZES = [[1e9, "GB"], [1e6, "MB"], [1e3, "KB"]];
 // Columns of a file that are published before anything else is said.
@@ -51,10 +51,11 @@ export function setUp(changed, most) {
     button.addEventListener("click", () => {
       state.equations = button.dataset.example;
       state.hidden = button.dataset.who;
-      state.also = "";
+      Object.assign(state, { also: "", labels: "", ask: "", moves: "" });
       refresh();
       changed();
     });
+  window.addEventListener("resize", grow);
   find("file").addEventListener("change", (event) => choose(event.target.files[0], changed));
   if (state.file) peek(changed);
 }
@@ -62,6 +63,7 @@ export function setUp(changed, most) {
 function grow() {
   const area = find("equations");
   area.rows = Math.min(14, Math.max(3, area.value.split("\n").length));
+  while (area.rows < 14 && area.scrollHeight > area.clientHeight) area.rows += 1; // lines that wrap
 }
 
 export function refresh() {
@@ -98,10 +100,15 @@ async function choose(file, changed) {
 }
 
 // From now on the page is about this table: about people in it, until somebody says otherwise.
+// Examples go; so does every equation that names something else than its columns.
 function about(columns) {
-  const own = written().filter((line) => columns.some((name) => line.includes(name)));
+  const examples = [...document.querySelectorAll("[data-example]")].map((button) => button.dataset.example);
+  const named = (line) => [...line.matchAll(/`((?:[^`]|``)*)`|[\p{L}_][\p{L}\p{N}_]*/gu)].map((one) => one[1]?.replaceAll("``", "`") ?? one[0]);
+  const own = examples.includes(state.equations.trim()) ? [] : written().filter((line) => named(line).every((name) => columns.includes(name)));
   state.equations = own.join("\n");
   state.also = columns.length <= MOST_AT_ONCE ? JSON.stringify(columns) : "";
+  // what a column holds is not known: how much one person counts for in it is asked
+  Object.assign(state, { ask: "1", moves: "", labels: "" });
   if (state.hidden === DEFAULTS.hidden) state.hidden = "person";
   refresh();
 }
@@ -124,7 +131,7 @@ async function peek(changed) {
 }
 
 function showFile(changed) {
-  const drop = el("button", { class: "plain", onclick: () => { forget(state.file); state.file = ""; found = null; rejected = []; rows.forget(); say(); changed(); } }, "Forget it");
+  const drop = el("button", { class: "plain", onclick: () => { forget(state.file); state.file = state.ask = state.labels = ""; found = null; rejected = []; rows.forget(); say(); changed(); } }, "Forget it");
   const columns = outline.columns.slice(0, 40).map((name) => el("li", {}, name));
   if (outline.columns.length > 40) columns.push(el("li", {}, `and ${outline.columns.length - 40} more`));
   const look = el("button", { class: "primary small", id: "discover", onclick: () => discover(changed) }, "Look for equations in it");
@@ -159,7 +166,6 @@ async function discover(changed) {
 const written = () => state.equations.split("\n").map((line) => line.trim()).filter(Boolean);
 
 function suggestions(changed) {
-  if (!found.equations.length) return [el("p", {}, "No equation between columns was found. That there is none is not proved.")];
   const no = rejected;
   const change = (lines, refused) => {
     state.equations = lines.join("\n");
@@ -176,23 +182,31 @@ function suggestions(changed) {
   const reject = (one) => change(others(one), [...no.filter((other) => other !== one.text), one.text]);
   const every = () => change([...found.equations.reduce((lines, one) => lines.filter((line) => line !== one.text && line !== one.total), written()), ...found.equations.map(text)], []);
   const all = el("button", { class: "plain", id: "accept-all", onclick: every }, "Everyone knows all of these");
-  return [
-    el("h3", {}, "Equations found in it: which of them does everyone know?"),
-    el("ul", { class: "found" }, found.equations.map((one) => {
+  const listed = (equations, doubt) => el("ul", { class: "found" }, equations.map((one) => {
       const taken = [one.text, one.total].some((form) => form && written().includes(form));
       const refused = no.includes(one.text);
       const cost = one.cost === null ? "" : ` If it is forgotten, ε = ${found.epsilon} is really ${one.note.startsWith("at least") ? "at least " : ""}${one.cost_text}.`;
       return el("li", { class: taken ? "taken" : refused ? "refused" : "" },
         el("code", {}, text(one)),
-        el("span", { class: "quiet" }, `${one.pattern}, holds in ${one.holds} rows.${cost}`),
+        el("span", { class: "quiet" }, `${one.pattern}, holds in ${one.holds} rows${doubt}.${cost}`),
         el("span", { class: "buttons" },
           el("button", { class: "plain", "aria-pressed": String(taken), "aria-label": `Everyone knows ${text(one)}`, onclick: () => accept(one) }, "Everyone knows it"),
           el("button", { class: "plain", "aria-pressed": String(refused), "aria-label": `Not public: ${text(one)}`, onclick: () => reject(one) }, "Not public")));
-    })),
+    }));
+  const publish = (name) => {
+    const known = labels();
+    state.labels = JSON.stringify(known.includes(name) ? known.filter((one) => one !== name) : [...known, name]);
+    showFile(changed);
+    changed();
+  };
+  return [
+    el("h3", {}, found.equations.length ? "Equations found in it: which of them does everyone know?" : "No equation between columns was found. That there is none is not proved."),
+    listed(found.equations, ""),
     found.equations.length > 1 ? el("p", { class: "buttons" }, all) : null,
     people && found.equations.some((one) => one.total) ? el("p", { class: "quiet" }, "Accepting a total says that people are counted in its parts.") : null,
-    found.doubtful.length ? el("p", { class: "quiet" }, `May be chance: ${found.doubtful.join("; ")}.`) : null,
-    found.labels.length ? el("p", { class: "quiet" }, `Read as labels, not as numbers: ${found.labels.slice(0, 12).join(", ")}.`) : null,
+    found.doubtful.length ? el("div", { id: "doubtful" }, el("p", { class: "warn" }, "These may hold by chance. Take one only if you know that it must hold: noise for an equation that is none protects something else than your data."), listed(found.doubtful, "; it may be chance")) : null,
+    found.labels.length ? el("div", { id: "labels" }, el("p", { class: "quiet" }, "Read as labels, not as numbers. Is one public? Then it can stand beside the published numbers, as it is, without noise."),
+      el("p", { class: "buttons" }, found.labels.slice(0, 12).map((name) => el("button", { class: "plain", "aria-pressed": String(labels().includes(name)), "aria-label": `Publish ${name} as it is`, onclick: () => publish(name) }, `Publish ${name} as it is`)))) : null,
   ];
 }
 

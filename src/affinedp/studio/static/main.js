@@ -5,7 +5,7 @@ import { fill, find, later, show, stale } from "./dom.js";
 import * as home from "./home.js";
 import * as known from "./known.js";
 import * as noise from "./noise.js";
-import { question, read, state, write } from "./state.js";
+import { question, read, state, unsaid, write } from "./state.js";
 
 const VIEWS = ["numbers", "control", "consensus"];
 let names = [];
@@ -60,6 +60,7 @@ async function update() {
     if (!checked.ok) return stuck("The equations come first.");
     names = checked.names;
     noise.showNames(names, changed);
+    if (unsaid(names).length) return stuck(`Step 2 asks how much one person counts for in ${unsaid(names).slice(0, 3).join(", ")}${unsaid(names).length > 3 ? " and others" : ""}.`);
   } catch (error) {
     if (quiet(error)) stuck(error.message);
     return undefined;
@@ -89,6 +90,7 @@ function refused(message) {
   show(find("design-said"), Boolean(message));
   fill(find("design-said"), message);
   show(find("verdict-fixed"), false);
+  if (find("error") !== document.activeElement) find("error").value = ""; // no noise is shown
   home.showFiles(null);
 }
 

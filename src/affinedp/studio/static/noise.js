@@ -1,7 +1,7 @@
 // Steps 2 and 3 and the verdict: what forgetful noise gives away, and the noise that does not.
 import { bars, graph, pair } from "./charts.js";
 import { chances, el, fill, find, number, show, signed, stale, upward } from "./dom.js";
-import { moves, setMoves, state } from "./state.js";
+import { moves, setMoves, state, unsaid } from "./state.js";
 
 const MOST_BOXES = 60;
 // ε from 0.01 to 20 on the slider, in equal ratios
@@ -12,15 +12,19 @@ export const current = () => shown;
 
 export function showNames(names, changed) {
   const own = moves();
-  const open = find("each").checked && state.hidden !== "directions";
+  const asked = state.ask !== "";
+  const open = (find("each").checked || asked) && state.hidden !== "directions";
   show(find("moves"), open);
+  show(find("counts"), open && asked);
+  find("counts-all").onclick = () => { setMoves(Object.fromEntries(names.map((name) => [name, own[name] ?? 1]))); changed(); };
+  find("counts").classList.toggle("asked", unsaid(names).length > 0);
   if (!open) return;
-  const boxes = names.slice(0, MOST_BOXES).map((name, i) =>
+  const boxes = names.slice(0, asked ? names.length : MOST_BOXES).map((name, i) =>
     el("label", { class: "box" }, el("span", {}, name),
-      el("input", { type: "number", min: "0", step: "any", id: `move-${i}`, value: String(own[name] ?? state.mu), onchange: (event) => {
+      el("input", { type: "number", min: "0", step: "any", id: `move-${i}`, value: String(own[name] ?? (asked ? "" : state.mu)), onchange: (event) => {
         const size = Number(event.target.value);
         const next = moves();
-        if (Number.isFinite(size) && event.target.value !== "" && size !== Number(state.mu)) next[name] = size;
+        if (Number.isFinite(size) && event.target.value !== "" && (asked || size !== Number(state.mu))) next[name] = size;
         else delete next[name];
         setMoves(next);
         changed();
@@ -37,7 +41,7 @@ export function refresh() {
   find("epsilon-slide").value = String(Math.round((1000 * (Math.log(Number(state.epsilon) || 1) - LEAST)) / (MOST - LEAST)));
   if (state.moves) find("each").checked = true;
   find("mu-label").textContent = state.hidden === "definition4" ? "How far one number moves (μ)" : "How much one person counts for (μ)";
-  show(find("mu-row"), state.hidden !== "directions");
+  show(find("mu-row"), state.hidden !== "directions" && !state.ask);
   show(find("mu-words"), state.hidden !== "directions");
   show(find("counted-row"), state.hidden === "person");
   show(find("directions-row"), state.hidden === "directions");
@@ -130,6 +134,7 @@ const SHAPES = {
   laplace: "a peak with equal falls, number by number",
   knorm: "shaped like the changes that it must hide",
   staircase: "a Laplace peak cut into steps",
+  productnorm: "a K-norm for several public sums at once",
 };
 
 function showLaws(answer, changed) {

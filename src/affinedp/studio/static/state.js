@@ -5,7 +5,7 @@ export const DEFAULTS = {
   hidden: "definition4",
   mu: "1",
   moves: "",
-  counted: "1",
+  counted: "",
   directions: "",
   epsilon: "1",
   delta: "0",
@@ -13,6 +13,8 @@ export const DEFAULTS = {
   fixed: "",
   file: "",
   also: "",
+  labels: "",
+  ask: "",
   A: "1 0.1; 0 1",
   C: "1 0",
   horizon: "100",
@@ -63,7 +65,12 @@ function list(text) {
   }
 }
 
-export const also = () => list(state.also).filter((one) => typeof one === "string");
+const texts = (text) => list(text).filter((one) => typeof one === "string");
+export const also = () => texts(state.also);
+export const labels = () => texts(state.labels);
+
+// Columns of a file of which nobody said yet how much one person counts for in them.
+export const unsaid = (names) => (state.ask && state.hidden !== "directions" ? names.filter((name) => !(name in moves())) : []);
 
 // What is no number is sent as it is, and refused: another number would be a promise that nobody asked for.
 export const sized = (text) => (text.trim() === "" || !Number.isFinite(Number(text)) ? text : Number(text));
@@ -72,10 +79,11 @@ export function question() {
   return {
     equations: state.equations,
     also: also(),
+    labels: labels(),
     hidden: state.hidden,
     mu: sized(state.mu),
     moves: moves(),
-    counted: sized(state.counted),
+    counted: state.counted.trim() === "" ? null : sized(state.counted),
     directions: state.directions,
     epsilon: sized(state.epsilon),
     delta: sized(state.delta),
