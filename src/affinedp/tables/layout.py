@@ -145,13 +145,13 @@ class Layout(Locked):
             if r.total is not None
         }
         for name in mu:
-            if name not in self.roles.private or name in totals:
-                raise TableError(
-                    f"mu names {name!r}, which is no private column or the total of others, whose "
-                    "bounds follow",
-                    "",
-                    name,
-                )
+            if name not in self.roles.private:
+                why = "which is no private column: what is public needs no bounds"
+            elif name in totals:
+                why = "the total of others, from which its bounds follow"
+            else:
+                continue
+            raise TableError(f"mu names {name!r}, {why}. Leave it out of mu", "", name)
         rows = np.reshape(self.is_private, (-1, len(self.columns)))
         public = set(np.flatnonzero(~self.is_private).tolist()) - self.impossible
         if len(totals) < len(self.in_row) or public or (rows != rows[:, :1]).any():
