@@ -12,8 +12,8 @@ import affinedp
 sys.path.insert(0, str(Path(__file__).parent / "_extensions"))
 from public_names import public_names  # found only now
 
-APPLICATIONS = ("control", "consensus", "tables", "flows")
-PACKAGES = ("affinedp", *(f"affinedp.{name}" for name in APPLICATIONS))
+ROOMS = ("functions", "control", "consensus", "tables", "flows")
+PACKAGES = ("affinedp", *(f"affinedp.{name}" for name in ROOMS))
 
 project = "affinedp"
 author = "The affinedp authors"

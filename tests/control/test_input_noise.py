@@ -328,6 +328,20 @@ def test_the_least_largest_variance_of_several_outputs() -> None:
         design_input_noise(plant, EPSILON, DELTA, objective="mean")
 
 
+@pytest.mark.parametrize("horizon", [2, 3, 5, 8])
+def test_few_running_totals(horizon: int) -> None:
+    """The square root of the sum has the least largest variance over any number of steps."""
+    totals = ([[1.0]], [[1.0]], [[1.0]], [[1.0]])
+    even = design_input_noise(totals, EPSILON, DELTA, horizon=horizon, objective="largest")
+    square = sum((math.comb(2 * k, k) / 4**k) ** 2 for k in range(horizon)) ** 2
+    limit = even.guarantee.sensitivity**2
+    assert noise_by_time(even).max() ** 2 * limit == pytest.approx(square, rel=1e-4)
+    summed = design_input_noise(totals, EPSILON, DELTA, horizon=horizon)
+    longer = design_input_noise(totals, EPSILON, DELTA, horizon=12)
+    prefix = (noise_by_time(longer)[:horizon] ** 2).mean()  # holds for the first steps, too
+    assert summed.design.error <= prefix * (1 + 1e-6)
+
+
 def test_a_horizon_that_shows_nothing() -> None:
     with pytest.raises(adp.AffineDPError, match="no noise is needed"):
         design_input_noise(([[1.0]], [[1.0]], [[1.0]]), EPSILON, DELTA, horizon=1)

@@ -142,6 +142,9 @@ def test_margins_at_places(branches, sizes, k, epsilon, adjacency):
         each = geometric_variance(rate / len(groups))
         precision = sum(rows(level, A).T @ rows(level, A) for level, A in groups) / each
         covariance = np.linalg.pinv(precision, rcond=1e-10)
+        if adjacency == "replace":  # the number of all people is public
+            with_all = covariance.sum(axis=1)
+            covariance -= np.outer(with_all, with_all) / with_all.sum()
         return sum(np.trace(M @ covariance @ M.T) for M in map(rows, *zip(*asked)))
 
     asked = list(itertools.product(levels, wanted))

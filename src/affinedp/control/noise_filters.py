@@ -294,6 +294,8 @@ ORDER_OVER_A_HORIZON = 4
 ORDER_OF_THE_ROOT = 6
 # The plant that is fitted forgets within this share of the horizon.
 FORGETS = 2.0
+# Fewer steps than this do not show what a filter should be.
+FEWEST_FITTED = 8
 # As close to the least largest variance as any fit need be.
 VERY_CLOSE = 1 + 1e-5
 
@@ -341,20 +343,24 @@ def horizon_candidates(neighbours: Inputs, largest: bool) -> tuple[list[Candidat
         return Candidate(name, shaper, "output", variance(shaper, steps) * float(squares.max()))
 
     found = [found_as("white output noise", LinearSystem.static(np.eye(p)))]
-    if p > 1 or steps < 8:
+    if p > 1:
         return found, None
-    best = square_root_response(neighbours) if largest else None
+    # few steps say too little of a filter: the search for one starts from that for more of them
+    more = max(steps, FEWEST_FITTED)
+    longer = replace(neighbours, domain=replace(neighbours.domain, horizon=more))
+    best = square_root_response(longer) if largest else None
+    bound = None if best is None or more > steps else best.bound
     if best is not None:
         for made in realisations(best.taps, ORDER_OF_THE_ROOT):
             if acceptable(made) and acceptable(shaper := Modal.of(made).filter()):
                 found.append(found_as(f"coloured noise of order {made.order}", shaper))
-                if found[-1].cost <= best.bound * VERY_CLOSE:
-                    return found, best.bound
+                if bound is not None and found[-1].cost <= bound * VERY_CLOSE:
+                    return found, bound
         starts = [found[-1].shaper] if len(found) > 1 else []
     else:
         # a plant that forgets within the horizon has a spectrum
         plant = neighbours.domain.system
-        pulled = LinearSystem(plant.A * (1 - FORGETS / steps), plant.B, plant.C, plant.D)
+        pulled = LinearSystem(plant.A * (1 - FORGETS / more), plant.B, plant.C, plant.D)
         near = replace(
             neighbours, window=1, domain=replace(neighbours.domain, system=pulled, horizon=None)
         )
@@ -364,4 +370,4 @@ def horizon_candidates(neighbours: Inputs, largest: bool) -> tuple[list[Candidat
     for start in starts:
         shaper = improved(start, lambda tried: math.log(found_as("", tried).cost))
         found.append(found_as(f"coloured noise of order {start.order}", shaper))
-    return found, None if best is None else best.bound
+    return found, bound

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -62,6 +62,9 @@ MOST_RATE = 64.0
 # inner levels have at first.
 SWEEPS, MOST_WORK = 200, 5e6
 STARTS = (1.0, 0.1)
+# Steps of rates below this share of the budget end a search; and how many levels and margins are
+# also added one by one.
+SETTLED, MOST_GROWN = 1e-7, 8
 
 
 @within_range
@@ -127,20 +130,40 @@ def design_tree_margins(
     """
     if adjacency not in ("person", "replace"):
         raise AffineDPError(f"adjacency must be 'person' or 'replace', not {adjacency!r}")
+    table = Crossed(tuple(sizes))
+    check_attributes(len(table.sizes), adjacency)
+    domain = Placed(Totals.of(parent), table, fixed=adjacency == "replace")
+    return tree_margins_noise(
+        People(domain, adjacency, household, at_most), margins, epsilon=epsilon, delta=delta,
+        node_weights=node_weights, margin_weights=margin_weights, law=law,
+        releases=releases,
+    )  # fmt: skip
+
+
+def tree_margins_noise(
+    people: People,
+    margins: str | int | Iterable[Iterable[int]] | None = None,
+    *,
+    epsilon: float,
+    delta: float = 0.0,
+    node_weights: ArrayLike | None = None,
+    margin_weights: ArrayLike | None = None,
+    law: str = "auto",
+    releases: int = 1,
+) -> Mechanism:
+    """Return noise for people in tables at all places; see :func:`design_tree_margins`."""
     if law not in ("auto", "gaussian", "laplace"):
         raise AffineDPError(f"law must be 'auto', 'gaussian' or 'laplace', not {law!r}")
     if law == "gaussian" and not delta > 0:
         raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
-    table = Crossed(tuple(sizes))
-    check_attributes(len(table.sizes), adjacency)
-    tree = Totals.of(parent)
-    domain = Placed(tree, table, fixed=adjacency == "replace")
-    people = People(domain, adjacency, household, at_most)
+    domain: Any = people.domain
     count = checked_releases(releases)
-    cost = checked_weights(tree, node_weights)
-    d = len(table.sizes)
+    cost = checked_weights(domain.places, node_weights)
+    heaviest = 1.0 if node_weights is None else float(np.asarray(node_weights).max())
+    d = len(domain.crossed.sizes)
     wanted = margin_sets(d, f"<={d}" if margins is None else margins)
-    ask = _Question(people, domain, wanted, cost, _margin_weights(wanted, margin_weights))
+    by_margin = _margin_weights(wanted, margin_weights)
+    ask = _Question(people, domain, wanted, cost, by_margin, heaviest)
     found: list[Mechanism] = []
     if law != "gaussian":
         found.extend(_laplace(ask, pure_share(epsilon, count)))
@@ -171,6 +194,7 @@ class _Question:
     wanted: Sets
     cost: FloatArray
     margin_weights: FloatArray
+    heaviest: float  # the largest weight of a node, in whose units the costs are
 
     @property
     def tree(self) -> Totals:
@@ -191,7 +215,7 @@ class _Question:
 
     def value_of(self, variances: Callable[[int], FloatArray]) -> float:
         """Weighted squared error, from the variances of a cell of every margin, breadth first."""
-        return math.fsum(
+        return self.heaviest * math.fsum(
             weight * cells_of(self.sizes, A) * float(self.cost @ variances(A))
             for A, weight in zip(self.wanted.tolist(), self.margin_weights.tolist())
         )
@@ -250,14 +274,28 @@ def _laplace(ask: _Question, epsilon: float) -> list[Mechanism]:
     depths = np.unique(ask.tree.depth[~ask.tree.leaf]).tolist()
     groups = leaves + [(int(depth), int(A)) for depth in depths for A in blocks]
     cost = np.asarray((ask.margin_weights * cells) @ shares)
-    at_leaves = np.arange(len(groups)) < len(y)
-    tried = []
-    for share in STARTS:
-        first = np.where(at_leaves, 1e-3, share) * y.max()
-        first[: len(y)] = np.maximum(first[: len(y)], y)
-        best = _least_levels(ask, groups, blocks, cost, first, float(budget))
-        tried.append(_whole_noise(ask, "margins at all levels", groups, best, budget))
-    made.append(min(filter(None, tried), key=ask.value, default=None))
+
+    def searched(inner: tuple[int, ...], share: float) -> tuple[float, FloatArray]:
+        first = np.zeros(len(groups))
+        first[list(inner)] = share * y.max()
+        first[: len(y)] = np.maximum(y, 1e-3 * y.max())
+        return _least_levels(ask, groups, blocks, cost, first, float(budget))
+
+    every = tuple(range(len(y), len(groups)))
+    tried = [searched(every, share) for share in STARTS]
+    chosen: tuple[int, ...] = ()
+    least = math.inf
+    # no convex problem: levels and margins are added one by one, too, as long as it pays
+    while len(every) <= MOST_GROWN and len(chosen) < len(every):
+        more = [(*chosen, one) for one in every if one not in chosen]
+        grown = [searched(inner, STARTS[0]) for inner in more]
+        best = min(range(len(more)), key=lambda i: grown[i][0])
+        if not grown[best][0] < least * (1 - 1e-6):
+            break
+        chosen, least = more[best], grown[best][0]
+        tried.append(grown[best])
+    _, rates = min(tried, key=lambda one: one[0])
+    made.append(_whole_noise(ask, "margins at all levels", groups, rates, budget))
     return [one for one in made if one is not None]
 
 
@@ -268,8 +306,8 @@ def _least_levels(
     cost: FloatArray,
     y: FloatArray,
     budget: float,
-) -> FloatArray:
-    """Rates with this sum of (locally) least weighted squared error, by multiplicative steps."""
+) -> tuple[float, FloatArray]:
+    """The (locally) least squared error of rates with this sum, by multiplicative steps."""
     tree = ask.tree
     nodes = [level_nodes(tree, level) for level, _ in groups]
     Z = spreads(ask.sizes, np.array([A for _, A in groups]), blocks)
@@ -293,9 +331,12 @@ def _least_levels(
         if now < value:
             best, value = y, now
         gain = np.sinh(y) * gain
-        y = y * np.cbrt(gain / float(y @ gain))
-        y = y * (budget / y.sum())
-    return np.where(best > LEAST_SHARE * best.max(), best, 0.0)
+        stepped = y * np.cbrt(gain / float(y @ gain))
+        stepped = stepped * (budget / stepped.sum())
+        if np.abs(stepped - y).max() < SETTLED * budget:
+            break
+        y = stepped
+    return value, np.where(best > LEAST_SHARE * best.max(), best, 0.0)
 
 
 def _whole_noise(

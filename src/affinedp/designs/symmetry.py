@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.designs.bounds import COORDINATES
@@ -28,6 +29,8 @@ MOST_REFINED = 2_000
 MOST_WHOLE = 2.0**20
 # Numbers of the projector that are closer are equal; what is found is checked exactly.
 DIGITS = 9
+# An odd number of 64 bits that spreads others, so that sums of them tell sets apart.
+SPREAD = np.uint64(0x9E3779B97F4A7C15)
 # Random products of so many symmetries take a move to its images, of which so many per unknown.
 WALK = 30
 IMAGES = 3
@@ -185,11 +188,8 @@ class _Search:
         size = len(one)
         while self.left > 0:
             self.left -= 1
-            rows = [
-                np.column_stack([own, np.sort(self.edges * (2 * size + 1) + own, axis=1)])
-                for own in (one, other)
-            ]
-            label = np.unique(np.vstack(rows), axis=0, return_inverse=True)[1].ravel()
+            rows = [self._seen(own) for own in (one, other)]
+            label = np.unique(np.concatenate(rows), return_inverse=True)[1]
             first, second = label[:size], label[size:]
             if np.any(
                 np.bincount(first, minlength=2 * size) != np.bincount(second, minlength=2 * size)
@@ -201,6 +201,12 @@ class _Search:
                 return first, second
             one, other = first, second
         return None
+
+    def _seen(self, own: IntArray) -> NDArray[np.uint64]:
+        """Its colour and what every entry is tied to, as a number that hardly two others share."""
+        mixed = (self.edges * (2 * len(own) + 1) + own).astype(np.uint64) * SPREAD
+        mixed ^= mixed >> np.uint64(29)
+        return np.asarray((mixed * SPREAD).sum(axis=1) * SPREAD + own.astype(np.uint64))
 
     def _signed(self, to: IntArray) -> Symmetry | None:
         """The permutation with signs that keep the projector, if there are some."""

@@ -80,22 +80,25 @@ def _vertices(found: Facets, size: int) -> list[int]:
     count = len(planes)
     meeting = np.unique(corners * count + own[:, None])  # corner by corner
     places, first = np.unique(meeting // count, return_index=True)
-    kept = []
+    lengths = _relative([normal for normal, _ in planes])
+    known: dict[Vector, bool] = {}  # one of each pair: the other one is alike
     for place, at in zip(places.tolist(), np.split(meeting % count, first[1:])):
-        normals = [planes[i][0] for i in at.tolist()]
-        if len(normals) >= size and any(
-            len(independent([normals[i] for i in order], size)) == size
-            for order in (_likely(normals, size), range(len(normals)))
-        ):
-            kept.append(place)
-    return kept
+        point = found.points[place]
+        if tuple(-c for c in point) not in known:
+            normals = [planes[i][0] for i in at.tolist()]
+            known[point] = len(normals) >= size and any(
+                len(independent([normals[i] for i in order], size)) == size
+                for order in (_likely(lengths[at], size), range(len(normals)))
+            )
+    alike = [known.get(point, known.get(tuple(-c for c in point))) for point in found.points]
+    return [place for place in places.tolist() if alike[place]]
 
 
-def _likely(normals: list[Vector], size: int) -> list[int]:
+def _likely(normals: FloatArray, size: int) -> list[int]:
     """So many normals that floats take for independent."""
     from scipy.linalg import qr
 
-    return [int(i) for i in qr(_relative(normals).T, mode="r", pivoting=True)[1][:size]]
+    return [int(i) for i in qr(normals.T, mode="r", pivoting=True)[1][:size]]
 
 
 def check_dimensions(size: int) -> None:

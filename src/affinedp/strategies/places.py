@@ -87,6 +87,16 @@ class OfPlaces(MarginOutputs):
         """Return margins that are put together from contrasts at the nodes, breadth first."""
         return PlaceTables(self.sizes, self.margins, coordinates, whole, tree=self.tree)
 
+    def first(self, B: int) -> int:
+        """Return the first node with noise: the number of all people may be public."""
+        return 1 if B == 0 and self.domain.fixed else 0
+
+    def known(self, B: int) -> NDArray[np.bool_]:
+        """Return the nodes at which a block is public."""
+        known = np.zeros(self.tree.n, bool)
+        known[0] = self.first(B) == 1
+        return known
+
     def node_variances(self, law: Law, chosen: tuple[int, ...]) -> FloatArray:
         """Return the variance of a cell of one margin at every node, in the given order."""
         A = bits_of(chosen)
@@ -188,16 +198,6 @@ class Product(OfPlaces):
         """Return how many contrasts a block has along each of its attributes."""
         return tuple(self.sizes[j] - 1 for j in members(B))
 
-    def first(self, B: int) -> int:
-        """Return the first node with noise: the number of all people may be public."""
-        return 1 if B == 0 and self.domain.fixed else 0
-
-    def known(self, B: int) -> NDArray[np.bool_]:
-        """Return the nodes at which a block is public."""
-        known = np.zeros(self.tree.n, bool)
-        known[0] = self.first(B) == 1
-        return known
-
     @property
     def coordinates(self) -> int:
         """How many contrasts there are at all nodes."""
@@ -295,7 +295,7 @@ class Product(OfPlaces):
                 found = own * np.sqrt(self.y)[:, None] / self._inverse(B)
                 parts.append(found[self.first(B) :].ravel())
             rows.append(np.concatenate(parts))
-        return np.array(rows)
+        return np.array(rows).reshape(-1, self.coordinates)
 
     def spread(self, drawn: FloatArray) -> FloatArray:
         """Return outputs of noise for simulation, one row per row of η."""
@@ -479,19 +479,14 @@ class CountedPlaces(OfPlaces):
         return sum(self.cells)
 
     @property
-    def cells_alone(self) -> bool:
-        """Whether only the cells of leaves get noise, and all numbers are sums of them."""
+    def leaf_cells(self) -> bool:
+        """Whether only the cells of leaves get noise."""
         return self.levels == (LEAVES,) and len(self.measured[0]) == len(self.sizes)
 
-    def first(self, B: int) -> int:
-        """Return the first node with noise: the number of all people may be public."""
-        return 1 if B == 0 and self.domain.fixed and not self.cells_alone else 0
-
-    def known(self, B: int) -> NDArray[np.bool_]:
-        """Return the nodes at which a block is public."""
-        known = np.zeros(self.tree.n, bool)
-        known[: self.first(B)] = True
-        return known
+    @property
+    def cells_alone(self) -> bool:
+        """Whether all numbers are sums of noisy cells, which no public total corrects."""
+        return self.leaf_cells and not self.domain.fixed
 
     def shares(self, B: int) -> list[float]:
         """Return the precision that every level and margin gives to the residual of a block."""
@@ -542,7 +537,7 @@ class CountedPlaces(OfPlaces):
         ]
         upper = sum(seen, Fraction(0)) * adjacency.size * (2 if fixed else 1)
         even = len(np.unique(self.tree.depth[self.tree.leaf])) == 1
-        apart = not fixed or self.cells_alone or int((self.tree.parent[1:] == 0).sum()) > 1
+        apart = not fixed or self.leaf_cells or int((self.tree.parent[1:] == 0).sum()) > 1
         return Largest(
             upper if even and apart else Fraction(0), upper, even and apart,
             "sum over levels and margins, in fractions",
@@ -609,7 +604,7 @@ class CountedPlaces(OfPlaces):
                         kept[: np.searchsorted(nodes, self.first(B))] = 0.0
                         part += share * kept
             rows.append(np.concatenate([part.ravel() for part in parts]))
-        return np.array(rows)
+        return np.array(rows).reshape(-1, self.coordinates)
 
     def spread(self, drawn: FloatArray) -> FloatArray:
         """Return outputs of noise for simulation, one row per row of η."""

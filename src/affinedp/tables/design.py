@@ -2,6 +2,7 @@
 
 A large table that is one tree of totals, and one whose numbers are to be at least 0, is designed in
 time that grows with its size, by :mod:`affinedp.designs.tree`: it counts people, in whole numbers.
+So is a large tree of rows that split one total column, by :mod:`affinedp.designs.places`.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, within_range
+from affinedp.designs.places import tree_margins_noise
 from affinedp.designs.tree import tree_noise, tree_noise_for_targets
 from affinedp.designs.tree_bound import PoorDesignError
+from affinedp.domains.crossed import Crossed, Placed
 from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import GaussianCurve
+from affinedp.laws.gaussian import Gaussian
 from affinedp.neighbours.people import People
 from affinedp.privacy.guarantee import Asked, Guarantee
 from affinedp.tables.describe import TableDescription
@@ -26,12 +30,18 @@ from affinedp.tables.layout import Layout
 from affinedp.tables.least_noise import table_noise
 from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.noise import DesignedNoise, impossible_words, table_guarantee
-from affinedp.tables.people import is_tree, sum_of
 from affinedp.tables.refusals import TableError, closest
+from affinedp.tables.split import parents_of, split_of, sums_of
 from affinedp.tables.whole_numbers import multiples_of
 
 # Numbers up to which a hierarchy is designed move by move, for any numbers.
 FEW = 150
+# A certified excess that is not worth another design.
+SMALL = 1e-3
+# Where people move, Gaussian noise on a split tree may be off by a part of this; and numbers up to
+# which other bodies of noise are looked at.
+NEAR = 1.1
+TINY = 40
 # Where a person counts for more than 1, numbers may be decimals; beyond this size they are whole.
 MANY = 1000
 # Numbers up to which noise for a deep chain of totals is designed with matrices.
@@ -42,7 +52,7 @@ MOST_DENSE = 700
 def design_table(description: TableDescription, layout: Layout, rows: int) -> DesignedNoise:
     """Design the noise for a table of so many rows; see :meth:`TableRelease.design`."""
     weights = layout.weights(description.weights, description.mu)
-    parent = parents_of(layout) if _goes_as_tree(description, layout) else None
+    parent = tree_of(layout) if _goes_as_tree(description, layout) else None
     if parent is not None:
         try:
             return _tree_design(description, layout, parent, weights)
@@ -50,6 +60,19 @@ def design_table(description: TableDescription, layout: Layout, rows: int) -> De
             # a deep chain: noise on sums along it is designed as a whole where it is small enough
             if len(layout.private) > MOST_DENSE:
                 raise _too_deep(error, len(layout.private)) from None
+    structured = _split_design(description, layout, weights)
+    if structured is not None and (_settled(structured) or len(layout.private) > FEW):
+        return structured
+    listed = _listed_design(description, layout, weights, rows)
+    if structured is None or listed.weighted_error <= structured.weighted_error:
+        return listed
+    return structured
+
+
+def _listed_design(
+    description: TableDescription, layout: Layout, weights: FloatArray | None, rows: int
+) -> DesignedNoise:
+    """The design that lists what neighbours differ by."""
     who = neighbours_of(description, layout, manifold_of(layout))
     releases = rows if description.row_mode == "composed" else 1
     planned = releases * description.releases
@@ -71,7 +94,7 @@ def design_for_targets(
     description: TableDescription, layout: Layout, targets: Mapping[Any, float]
 ) -> DesignedNoise:
     """Design with the least budget; see :meth:`TableRelease.design_for`."""
-    parent = parents_of(layout)
+    parent = tree_of(layout)
     if parent is None or layout.row_names is None or amount(description) is None:
         raise TableError("accuracy targets are for tables that are one tree of totals of counts")
     if not description.delta > 0:
@@ -94,16 +117,20 @@ def design_for_targets(
     return DesignedNoise(met, layout, mechanism, guarantee, move=guarantee.neighbours)
 
 
-def _goes_as_tree(description: TableDescription, layout: Layout) -> bool:
-    """Whether a table goes the way of trees if it is one; only public things decide."""
+def _counts_people(description: TableDescription, layout: Layout) -> bool:
+    """Whether a table is one data set in whole numbers of people; only public things decide."""
     size = amount(description)
     if layout.row_names is None or description.adjacency == "swaps" or description.cells:
         return False
     if size is None or not description.epsilon or description.round_to not in (None, 1):
         return False
-    if size != 1 and len(layout.private) <= MANY:
-        return False  # numbers may be decimals
-    return len(layout.private) > FEW or description.nonnegative
+    return size == 1 or len(layout.private) > MANY  # a smaller one may hold decimals
+
+
+def _goes_as_tree(description: TableDescription, layout: Layout) -> bool:
+    """Whether a table goes the way of trees if it is one."""
+    many = len(layout.private) > FEW or description.nonnegative
+    return many and _counts_people(description, layout)
 
 
 def amount(description: TableDescription) -> int | None:
@@ -117,21 +144,10 @@ def amount(description: TableDescription) -> int | None:
     return int(size) if size >= 1 and size == int(size) else None
 
 
-def parents_of(layout: Layout) -> IntArray | None:
+def tree_of(layout: Layout) -> IntArray | None:
     """Return the parent of every number, −1 at the top; None if it is not one tree of totals."""
-    sums = []
-    private = frozenset(layout.private.tolist())
-    for place, relation in enumerate(layout.relations):
-        one = sum_of(relation, place, private)
-        if one is None or one[0] < 0 or relation.offset:
-            return None
-        sums.append(one)
-    if layout.sums or not is_tree(sums):
-        return None
-    parent = np.full(layout.cells, -1, dtype=np.int64)
-    for total, parts in sums:
-        parent[list(parts)] = total
-    return parent if int((parent < 0).sum()) == 1 else None
+    sums = sums_of(layout)
+    return None if sums is None else parents_of(sums, layout.cells)
 
 
 def _people_of(description: TableDescription, layout: Layout, parent: IntArray) -> People:
@@ -161,6 +177,47 @@ def _tree_design(
         description, layout, mechanism, guarantee,
         move=guarantee.neighbours, compared=mechanism.alternatives,
     )  # fmt: skip
+
+
+def _split_design(
+    description: TableDescription, layout: Layout, weights: FloatArray | None
+) -> DesignedNoise | None:
+    """The design of a table that is a tree of rows, each of which splits one total."""
+    move: Any = description.adjacency
+    whole = description.counts or (len(layout.private) > MANY and description.whole is not False)
+    if move not in ("person", "replace") or not whole or not _counts_people(description, layout):
+        return None
+    split = split_of(layout)
+    shares = None if split is None else split.weights(weights)
+    if split is None or shares is None:
+        return None
+    tree = Totals.of(split.parent)
+    # small cross-tabulations, and weights of their own, have all their moves listed
+    if len(layout.private) <= FEW and not (shares.exact and tree.depth.max() > 1):
+        return None
+    domain = Placed(tree, Crossed((len(split.parts),)), move == "replace")
+    size = amount(description) or 1
+    mechanism = tree_margins_noise(
+        People(domain, move, description.household, description.at_most, size),
+        epsilon=description.epsilon, delta=description.delta, node_weights=shares.rows,
+        margin_weights=shares.columns, law=description.law or "auto",
+        releases=description.releases,
+    )  # fmt: skip
+    guarantee = _kept(mechanism.guarantee, description)
+    return DesignedNoise(
+        description, layout, mechanism, guarantee, move=guarantee.neighbours,
+        compared=mechanism.alternatives if shares.exact else (),
+    )  # fmt: skip
+
+
+def _settled(structured: DesignedNoise) -> bool:
+    """Whether no other design of a small table of this kind has less noise, or hardly less."""
+    mechanism = structured.mechanism
+    if structured.description.adjacency == "replace":
+        gaussian = [one.error for one in structured.compared if one.law == Gaussian.words]
+        near = min(gaussian, default=math.inf) <= NEAR * structured.weighted_error
+        return not near and len(structured.layout.private) > TINY
+    return mechanism.law != "gaussian" or (mechanism.gap is not None and mechanism.gap <= SMALL)
 
 
 def _too_deep(error: PoorDesignError, numbers: int) -> TableError:

@@ -75,6 +75,7 @@ def table_noise(
     laws = []
     for law in description.laws:
         limit = problem.sensitivity if law == "gaussian" else problem.pure_epsilon
+        by_level = False
         if count <= MOST_COMPARED:
             practice += baseline_mechanisms(adjacency, law, limit, _cells(layout), weights)
             if law == "laplace" and description.has_values:
@@ -83,7 +84,8 @@ def table_noise(
                 )
             levels = _levels(layout, adjacency, weights)
             alike = len(set(levels)) < len(levels) and count <= MOST_LEVELS
-            if alike and not isinstance(adjacency, JointAdjacency):
+            by_level = alike and not isinstance(adjacency, JointAdjacency)
+            if by_level:
                 practice.append((LEVELS, symmetric_noise(adjacency, law, limit, levels, weights)))
             error = independent_error(adjacency, law, limit, weights)
             compared.append(Alternative(law, error, True, INDEPENDENT))
@@ -102,8 +104,9 @@ def table_noise(
         # a Laplace design is worth its time only where that law is the better one
         if law == description.laws[0] or _best_law(problem, practice) == law:
             if isinstance(adjacency, JointAdjacency) or _level_by_level(adjacency, law, count):
-                made = _designed(description, layout, adjacency, weights, law, limit, count)
-                practice.append((DESIGNED, made))
+                if not by_level:  # which would be the same
+                    made = _designed(description, layout, adjacency, weights, law, limit, count)
+                    practice.append((DESIGNED, made))
             else:
                 laws.append(law)
     try:

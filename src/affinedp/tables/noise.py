@@ -19,13 +19,15 @@ from affinedp.parts import Locked
 from affinedp.privacy.design import Alternative
 from affinedp.privacy.guarantee import Guarantee, compose
 from affinedp.strategies.base import MOST_LOADINGS
+from affinedp.strategies.places import OfPlaces
 from affinedp.strategies.tree import Tree
 from affinedp.tables.describe import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.neighbours import TableNeighbours
 from affinedp.tables.reading import replaced_entries
 from affinedp.tables.refusals import TableError, listed
-from affinedp.tables.whole_numbers import Multiples, rounding_reach
+from affinedp.tables.split import SplitTree, split_of
+from affinedp.tables.whole_numbers import Multiples, published_whole, rounding_reach
 
 WHOLE = "; whole numbers"
 # Rounding to a whole number at random adds at most this to a variance, where nothing is above it.
@@ -85,12 +87,19 @@ class DesignedNoise(Locked):
 
     @property
     def tree(self) -> bool:
-        """Whether the noise is that of a tree of totals, on public entries too."""
-        return isinstance(self.mechanism.strategy, Tree)
+        """Whether the noise is that of a tree of totals, split or not, on public entries too."""
+        return isinstance(self.mechanism.strategy, Tree | OfPlaces)
+
+    @cached_property
+    def split(self) -> SplitTree | None:
+        """The tree of rows that split one column, if the noise is that of one."""
+        return split_of(self.layout) if isinstance(self.mechanism.strategy, OfPlaces) else None
 
     @property
     def outputs(self) -> IntArray:
         """Which outputs of the mechanism are the private entries."""
+        if self.split is not None:
+            return self.split.outputs
         return self.layout.private if self.tree else np.arange(len(self.layout.private))
 
     @property
@@ -122,8 +131,12 @@ class DesignedNoise(Locked):
         """What rounding adds: to variances, as if it were uniform, and to errors at most."""
         asked, step = self.description, self.description.round_to
         noisy = (self.squares > 0).astype(float)
-        if self.tree and not self.mechanism.noise.whole and (step or asked.nonnegative):
-            return COIN * noisy, rounding_reach(self.mechanism) * noisy
+        if self.tree:
+            if published_whole(self.mechanism) or not (step or asked.nonnegative):
+                return 0 * noisy, 0 * noisy
+            # a total column adds up what was rounded
+            terms = 1 if self.split is None else self.split.terms
+            return COIN * terms**2 * noisy, rounding_reach(self.mechanism) * terms * noisy
         whole = step is not None and (1 / Fraction(str(step))).denominator == 1
         if self.multiples is None or (self.mechanism.noise.whole and whole):
             return 0 * noisy, 0 * noisy
@@ -179,7 +192,7 @@ class DesignedNoise(Locked):
         zero = np.zeros(len(self.mechanism.output_names))
         level = checked_level(level)
         found = self.mechanism.interval(zero, level=level, bound=self.bound).high
-        reach = np.asarray(found, dtype=float)
+        reach = self.mechanism.strategy.flat(found)
         if self.tree:
             reach = simulated_reach(self.mechanism, level, reach)
         rounds = rounded and self.description.round_to is not None

@@ -25,12 +25,14 @@ from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
 from affinedp.release.publish import drawer_of, publish
 from affinedp.strategies.base import Drawer, Prepared
+from affinedp.strategies.places import OfPlaces
 from affinedp.tables.frames import given_table
 from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.noise import DesignedNoise
 from affinedp.tables.reading import read_points
 from affinedp.tables.refusals import TableError
-from affinedp.tables.whole_numbers import LARGEST, at_least_zero, whole
+from affinedp.tables.split import SplitTree
+from affinedp.tables.whole_numbers import LARGEST, at_least_zero, whole, whole_margin
 
 # Noises that are drawn between two steps of the progress bar.
 BATCH = 15_000
@@ -100,7 +102,8 @@ class TableRows:
         if design.whole:
             _refuse_decimals(layout, points if design.tree else secret)
         if design.tree:
-            return Ready(table, public, 0.0, points.astype(np.int64))
+            counts = points if design.split is None else design.split.counts(points)[None]
+            return Ready(table, public, 0.0, counts.astype(np.int64))
         if mechanism.shared_part is not None:
             _refuse_rounded(layout, secret)
         if design.multiples is not None:
@@ -121,9 +124,10 @@ class TableRows:
         published = np.empty((count, len(self.mechanism.output_names)))
         with Progress("drawing noise") as progress:
             for batch in self._batches(count):
-                published[batch] = publish(
-                    self.mechanism, self.plan, ready.data[batch], drawer=drawer
-                )
+                # a table at every place is one data set, and comes back margin by margin
+                data = ready.data[batch] if self.design.split is None else ready.data[0]
+                found = publish(self.mechanism, self.plan, data, drawer=drawer)
+                published[batch] = self.mechanism.strategy.flat(found)
                 progress.update(min(1.0, batch.stop / count))
         published += ready.shift
         estimates = published[:, self.design.outputs]
@@ -268,8 +272,11 @@ def _finished(design: DesignedNoise, published: FloatArray, ready: Ready) -> Any
     if asked.round_to is None and not asked.nonnegative:
         return None
     if design.tree:
-        found = whole(design.mechanism, published[0], nonnegative=asked.nonnegative)
-        found = found[None, design.outputs]
+        if design.split is not None:
+            found = _whole_split(design, design.split, published[0])
+        else:
+            found = whole(design.mechanism, published[0], nonnegative=asked.nonnegative)
+            found = found[None, design.outputs]
         return found if asked.round_to is not None else found.astype(float)
     numbers = published
     if design.multiples is not None and ready.origin is not None:
@@ -282,6 +289,15 @@ def _finished(design: DesignedNoise, published: FloatArray, ready: Ready) -> Any
             warnings.warn(NOT_ALL, stacklevel=5)
         numbers = kept.astype(numbers.dtype)
     return numbers
+
+
+def _whole_split(design: DesignedNoise, split: SplitTree, published: FloatArray) -> Any:
+    """The parts in whole numbers that add up over the rows, and their sums as the totals."""
+    strategy, asked = design.mechanism.strategy, design.description
+    assert isinstance(strategy, OfPlaces)
+    parts = strategy.present(published)[0,]
+    found = whole_margin(strategy, parts, asked.nonnegative)
+    return split.cells(found, found.sum(axis=1))[None]
 
 
 def _shown(ready: Ready, numbers: dict[str, Any], unrounded: dict[str, Any]) -> Published:

@@ -41,6 +41,8 @@ def table_function(
         numbers[name] = published.unrounded[name].to_numpy(dtype=float)
     points = layout.cell_points(numbers.to_numpy(dtype=float))
     outputs = np.arange(layout.cells) if design.tree else layout.private
+    if design.split is not None:
+        outputs = np.argsort(design.outputs)
     place = {int(entry): i for i, entry in enumerate(outputs)}
 
     def computed(point: FloatArray, cells: list[int], names: list[str]) -> FunctionInterval:

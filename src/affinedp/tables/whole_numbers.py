@@ -88,13 +88,18 @@ def whole(mechanism: Mechanism, y: Any, *, nonnegative: bool = False) -> Any:
     return np.asarray(tree.outside(np.where(known, fixed, found + below))[:, 0])
 
 
+def published_whole(mechanism: Mechanism) -> bool:
+    """Return whether what is published is whole before any rounding: sums of whole noisy cells."""
+    return mechanism.noise.whole and bool(getattr(mechanism.strategy, "cells_alone", True))
+
+
 def rounding_reach(mechanism: Mechanism) -> float:
-    """Return how far whole numbers are from what was released, at most: 1 / (1 − r).
+    """Return how far whole numbers are from what was released, at most: 1 / (1 − r) in a tree.
 
     Parameters
     ----------
     mechanism : Mechanism
-        Noise on a tree of totals; numbers may be negative.
+        Noise on a tree of totals, or on margins at places; numbers may be negative.
 
     Examples
     --------
@@ -104,7 +109,13 @@ def rounding_reach(mechanism: Mechanism) -> float:
     True
     """
     strategy = mechanism.strategy
-    if mechanism.noise.whole or not isinstance(strategy, Tree):
+    if published_whole(mechanism):
+        return 0.0
+    if isinstance(strategy, OfPlaces):
+        # a cell at the top is off by less than 1, and by half of what its total is off by; every
+        # step down keeps at most what the cell above is off by, and adds less than 1
+        return float(strategy.tree.depth.max()) + 1.5
+    if not isinstance(strategy, Tree):
         return 0.0
     tree = strategy.domain
     s, S = _spreads(tree, strategy.inverse**2)
