@@ -1,5 +1,7 @@
 """Designs against the theorems, against Clarabel, and against each other."""
 
+import itertools
+
 import numpy as np
 import pytest
 import scipy.sparse as sparse
@@ -327,3 +329,17 @@ def test_moves_beyond_the_squares_of_doubles_are_refused_in_words(mu):
         adp.design_gaussian(manifold, epsilon=1.0, delta=1e-6, mu=mu)
     with pytest.raises(adp.AffineDPError, match="change the units"):
         adp.design_laplace(manifold, epsilon=1.0, mu=mu)
+
+
+def test_noise_for_people_in_several_parts_is_designed_in_any_order_of_their_moves():
+    """Roots of designs are off by rounding where parts of a table have no noise in common."""
+    M = adp.AffineManifold([[1, -1, -1, 0, 0, 0]])
+    parts = itertools.product([(0, 0, 0), (1, 1, 0), (1, 0, 1)], [0, 1], [0, 1], [0, 1])
+    moves = np.array([[*cell, *others] for cell, *others in parts][1:]).T
+    rng = np.random.default_rng(0)
+    errors = []
+    for _ in range(12):
+        adjacency = adp.DirectionAdjacency(M, rng.permutation(moves, axis=1))
+        noise = adp.design_gaussian(M, epsilon=1.0, delta=1e-6, adjacency=adjacency)
+        errors.append(noise.expected_squared_error)
+    np.testing.assert_allclose(errors, errors[0], rtol=1e-6)

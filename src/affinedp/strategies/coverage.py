@@ -100,9 +100,13 @@ def has_full_row_rank(matrix: Matrix) -> bool:
 
 
 def bare_combination(
-    noise: Matrix, query: Matrix, span: Span, error: float = 0.0
+    noise: Matrix, query: Matrix, span: Span, error: float = 0.0, designed: bool = False
 ) -> FloatArray | None:
-    """Return a combination of outputs without noise in which data may differ, or None."""
+    """Return a combination of outputs without noise in which data may differ, or None.
+
+    What is released with noise that was designed covers all moves by the way it is drawn, so that
+    its zeros may be off by rounding; those of noise that was given are zeros.
+    """
     if not noise.nnz if is_sparse(noise) else not noise.any():
         raise AffineDPError("noise_matrix is zero: there is no noise")
     # an output with a draw of its own is covered
@@ -115,10 +119,10 @@ def bare_combination(
         if error == 0.0 and meant_numbers(part) and moved.is_exact(part):
             found = _bare_exactly(part, moved, rows)
         else:
-            if error == 0.0:
+            if error == 0.0 and not designed:
                 _check_rank(part)
             rounding = ROUNDINGS * sum(part.shape) * EPS + span.error + error
-            found = _bare_in_floats(part, moved.floats(rows), rounding)
+            found = _bare_in_floats(part, moved.floats(rows), rounding, designed)
         if found is not None:
             combination = np.zeros(noise.shape[0])
             combination[rows] = found
@@ -286,7 +290,9 @@ def _combination(noise: FloatArray, pivots: list[int], bare: IntArray) -> FloatA
     return found
 
 
-def _bare_in_floats(noise: FloatArray, moved: FloatArray, rounding: float) -> FloatArray | None:
+def _bare_in_floats(
+    noise: FloatArray, moved: FloatArray, rounding: float, designed: bool
+) -> FloatArray | None:
     """The same for computed noise: what is left beyond its rounding.
 
     Draws that make the moves of some outputs, as many as are independent, must make those of the
@@ -305,8 +311,11 @@ def _bare_in_floats(noise: FloatArray, moved: FloatArray, rounding: float) -> Fl
     rest = moved[others] - weights @ moved[pivots]
     terms = np.abs(moved[others]) + np.abs(beside) @ made
     terms += np.abs(weights) @ (np.abs(square) @ made + np.abs(moved[pivots]))
-    row, column = _scales(terms)
-    share = np.abs(rest) / row / column
+    sizes = terms
+    if designed:  # a move that draws reach by rounding alone has the size of all that it moves
+        sizes = np.vstack([terms, np.abs(moved[pivots]) + np.abs(square) @ made])
+    row, column = _scales(sizes)
+    share = np.abs(rest) / row[: len(others)] / column
     if share.max() <= rounding:
         return None
     chosen = first_largest(share.max(axis=1))

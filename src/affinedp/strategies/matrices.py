@@ -134,8 +134,9 @@ class Matrices(Strategy):
         # vectors that span the noise, as they were given if that is known
         given = all(has_full_row_rank(part) for part in inner)
         return bare_combination(
-            self.basis if given else self.range(law), self.query, span, self.error
-        )
+            self.basis if given else self.range(law), self.query, span, self.error,
+            designed=self.root is not None,
+        )  # fmt: skip
 
     def scaled(self, factor: float) -> Self:
         """Return the same with noise that is larger by a factor."""
