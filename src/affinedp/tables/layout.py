@@ -21,7 +21,14 @@ from affinedp.exact.numbers import meaning
 from affinedp.parts import Locked
 from affinedp.tables.describe import TableDescription, amounts_of, is_pair
 from affinedp.tables.frames import Roles, roles_of
-from affinedp.tables.refusals import TableError, closest, label_words, listed, row_words
+from affinedp.tables.refusals import (
+    TableError,
+    closest,
+    has_no_label,
+    label_words,
+    listed,
+    row_words,
+)
 from affinedp.tables.relations import (
     Relation,
     RowGroup,
@@ -29,7 +36,6 @@ from affinedp.tables.relations import (
     column_relations,
     depths,
     group_relation,
-    has_no_label,
     level_groups,
     margin_groups,
     named_groups,
@@ -280,6 +286,8 @@ def _together(
         [np.outer(private_rows, private_columns).ravel(), np.zeros(len(sums), dtype=bool)]
     )
     is_private[sorted(impossible)] = False
+    if impossible and not is_private.any():
+        raise TableError("impossible leaves no cell in which people can be: name fewer of them")
     row_relations = [
         Relation({part: Fraction(1) for part in (*group.parts, group.total)}, Fraction(0), "",
                  total=group.total)
