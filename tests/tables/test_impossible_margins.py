@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from affinedp.errors import AffineDPError
-from affinedp.tables import MarginRelease, dependency, prefix, ranges
+from affinedp.tables import MarginRelease, dependency, prefix, ranges, read_release
 from affinedp.tables.refusals import TableError
 
 OF = {"Reno": "NV", "Oakland": "CA", "Fresno": "CA", "Boise": "ID"}
@@ -240,3 +240,21 @@ def test_people_who_cannot_be_are_refused():
     with pytest.raises(TableError, match="said to be impossible"):
         release.release(people)
     assert release.release(people, count="n").margin("age")["count"].size == 3
+
+
+def test_rules_and_sums_are_said_in_a_file(tmp_path):
+    file = tmp_path / "margins.toml"
+    text = """impossible = [{age = "0-9", married = ["yes", "was"]}]
+    [attributes]
+    age = {prefix = ["0-9", "10-19", "20+"]}
+    married = ["yes", "no", "was"]
+    sex = {labels = ["f", "m"], sums = [[1, -1]]}
+    [privacy]
+    epsilon = 1.0
+    """
+    file.write_text(text, encoding="utf-8")
+    release = read_release(file).release
+    assert release.impossible == CHILDREN
+    assert [one.workload for one in release.asked.values()] == ["prefix", None, [[1, -1]]]
+    with pytest.raises(AffineDPError, match="list of labels"):
+        read_release(file, text.replace("prefix", "prefixes"))

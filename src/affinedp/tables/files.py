@@ -19,7 +19,7 @@ say.  A key that is unknown is refused.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,7 @@ from affinedp.files.data import read_table
 from affinedp.files.documents import Document, Field, FileKind, read_document
 from affinedp.files.values import a
 from affinedp.tables.describe import TABLE
-from affinedp.tables.margins import MarginRelease
+from affinedp.tables.margins import MarginRelease, prefix, ranges
 from affinedp.tables.refusals import closest
 from affinedp.tables.release import TableRelease
 
@@ -77,6 +77,7 @@ _MARGINS = FileKind(
         "": {
             "attributes": Field(a("table")),
             "margins": Field(a("text", "whole number", "list of lists")),
+            "impossible": Field(a("list")),
             "hierarchy": Field(a("list of texts")),
             "places": _TEXT,
             "count": _TEXT,
@@ -166,10 +167,27 @@ def read_release(path: str | Path, text: str | None = None) -> TableFile | Margi
 def _margin_file(told: Document) -> MarginFile:
     columns, output = ("count", "person"), ("report", "level", "at")
     described = told.given(*columns, *output)
+    described["attributes"] = {k: _asked(k, v) for k, v in described["attributes"].items()}
     if "places" in described:
         described["places"] = read_table(told.folder / described["places"])
     return MarginFile(
         MarginRelease(**described),
         **{key: told[""][key] for key in columns},
         **{key: told["output"][key] for key in output},
+    )
+
+
+def _asked(name: str, given: Any) -> Any:
+    """Labels, or what is asked about them: prefix = […], ranges = […], labels and sums."""
+    if not isinstance(given, Mapping):
+        return given
+    forms = {"prefix": prefix, "ranges": ranges}
+    if len(given) == 1 and set(given) <= set(forms):
+        ((form, labels),) = given.items()
+        return forms[form](labels)
+    if set(given) == {"labels", "sums"}:
+        return given["labels"], given["sums"]
+    raise AffineDPError(
+        f"attribute {name!r} is a list of labels, {{prefix = [...]}}, {{ranges = [...]}} or "
+        "{labels = [...], sums = [[...], ...]}"
     )
