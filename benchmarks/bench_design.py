@@ -9,10 +9,12 @@ from dataclasses import dataclass
 from itertools import combinations
 
 import numpy as np
+import pandas
 import scipy.sparse as sparse
 
 import affinedp as adp
 from affinedp.laws.laplace import geometric_variance
+from affinedp.tables import TableRelease, with_total_rows
 
 EPSILON, DELTA = 1.0, 1e-6
 # Moves that a baseline is computed from.
@@ -161,7 +163,7 @@ def run() -> str:
             f"{m.law} | {m.expected_squared_error:,.6g} | {bound} | {baseline} |"
         )
         print(lines[-1], flush=True)
-    lines += ["", *_levels(), "", *_margins()]
+    lines += ["", *_levels(), "", *_split_tables(), "", *_margins()]
     return "\n".join(lines)
 
 
@@ -222,6 +224,44 @@ def _levels() -> list[str]:
         lines.append(
             f"| {'-'.join(map(str, branches))} | {len(parent):,} | {seconds:.2f} | "
             f"{geometric:,.4g} | {equal:,.4g} | {_best_split(levels):,.6g} | {error:,.6g} |"
+        )
+    return lines
+
+
+def _split_tables() -> list[str]:
+    """Hierarchies of rows that split a total column beside geometric cells."""
+    lines = [
+        "Hierarchies (states and counties) whose rows split a total column into parts, ε = 1, one",
+        "person joins: geometric noise on the cells, added up, and `TableRelease.design`, reading",
+        "of the table included.",
+        "",
+        "| states × counties | parts | rows | weights | seconds | geometric cells | design |",
+        "|---|---:|---:|---|---:|---:|---:|",
+    ]
+    for states, counties, parts, weights in (
+        (3, 4, 3, "levels"), (12, 20, 2, None), (12, 20, 2, "levels"), (12, 80, 2, None),
+        (12, 80, 2, "levels"), (50, 60, 4, None),
+    ):  # fmt: skip
+        names = [f"part {j}" for j in range(parts)]
+        places = [(f"{s}", f"{s}-{c}") for s in range(states) for c in range(counties)]
+        cells = pandas.DataFrame(places, columns=["state", "county"])
+        rows = with_total_rows(cells.assign(**dict.fromkeys(names, 1)), ["state", "county"], names)
+        rows["all"] = rows[names].sum(axis=1)
+        asked = TableRelease(
+            hierarchy=["state", "county"], totals={"all": names}, epsilon=EPSILON, weights=weights
+        )
+        start = time.process_time()
+        made = asked.design(rows)
+        seconds = time.process_time() - start
+        # each cell is part of a number of every level, in its own column and in the total; under
+        # weights "levels" numbers of a level and a kind of column count as one
+        sums = states * counties * parts * 3 * 2
+        if weights:
+            sums = sum(below * (1 + parts) for below in (1, counties, states * counties))
+        lines.append(
+            f"| {states} × {counties} | {parts} | {len(rows):,} | {weights or 'equal'} | "
+            f"{seconds:.2f} | {sums * geometric_variance(EPSILON):,.5g} | "
+            f"{made.weighted_error:,.5g} |"
         )
     return lines
 

@@ -94,3 +94,12 @@ def test_close_to_the_least_possible_as_the_readme_says():
     (rows,) = [kept for own, kept in MEASURED if {"best/bound", "r", "wanted"} <= set(own)]
     ratios = [float(row[5]) for row in rows if int(row[1]) < 10]
     assert round(max(ratios), 1) <= float(said[1])
+
+
+def test_quick_runs_what_fits_and_then_what_nobody_has_timed(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import run
+
+    monkeypatch.setattr(run, "available", lambda: ["long", "new", "short"])
+    kept = {"long": run.Section("", 700), "short": run.Section("", 5)}
+    assert run.quick(kept) == ["short", "new"]

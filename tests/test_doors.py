@@ -14,17 +14,21 @@ import pytest
 from scipy import sparse
 
 import affinedp as adp
-from affinedp import control
+from affinedp import control, functions
 from affinedp.control.sensors import sensor_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.strategies.matrices import SharedPart
-from affinedp.tables import TableRelease
+from affinedp.tables import MarginRelease, TableRelease, count_people, prefix, ranges
 
 PAIR = adp.AffineManifold(np.zeros((0, 2)), names=["a", "b"])
 NOISE = adp.iid_noise(PAIR, law="laplace", epsilon=1.0)
 
 CONSTANT, LOOP = ([[1]], [[1]]), ([[1]], [[1]], [[1]])
+PEAK = adp.design(PAIR, query=functions.peak(), epsilon=1, law="laplace")
+TANGENT = adp.design_tangent(PAIR, "a * b", epsilon=1)
+MARGINS = adp.design_margins((2, 2), "<=1", epsilon=1)
+PLACES = adp.design_tree_margins([-1, 0, 0], (2, 2), "<=1", epsilon=1)
 CHAIN = adp.design_laplace(adp.AffineManifold([[1, -1]], names=["a", "b"]), epsilon=1.0)
 
 
@@ -34,8 +38,25 @@ def in_steps(value):
         tempfile.TemporaryDirectory() as folder,
         CHAIN.in_steps(state=Path(folder) / "run.db") as run,
     ):
+        with pytest.raises(AffineDPError):
+            run.send(value)  # a list is wanted
         run.send([value])
         return run.next_step
+
+
+def margins_of(value):
+    """What is kept of a number in sums of one's own."""
+    mechanism = adp.design_margins(
+        (2, 2), [(0, 1)], epsilon=1.0, delta=1e-6, workloads={0: [[value, 0], [0, 8]]}
+    )
+    return mechanism.strategy.workloads[0].own[0, 0]
+
+
+def sum_of(value, high=10**18):
+    """Add up the values of one person."""
+    table = pd.DataFrame({"ward": ["a"], "cost": pd.Series([value], dtype=object)})
+    found = count_people(table, ["ward"], cells={"ward": ["a"]}, values={"cost": (0, high)})
+    return found["cost"].iloc[0]
 
 
 def table_of(value, **more):
@@ -88,6 +109,32 @@ DOORS: dict[str, Callable[[Any], float]] = {
     "gains": lambda v: control.ClosedLoop(LOOP, [[v]], [[0.5]], [0]).feedback[0, 0],
     "reference": lambda v: control.ClosedLoop(LOOP, [[0.5]], [[0.5]], [v]).reference[0],
     "combination": lambda v: NOISE.interval([0.0, 0.0], combination=[v, 0]).high,
+    "data of a function": lambda v: PEAK.release([v, 1]) @ [0],
+    "mu of a function": lambda v: adp.design(
+        PAIR, query=functions.peak(), epsilon=1, law="laplace", mu=[v, 1]
+    ).adjacency.mu[0],
+    "bound of a function": lambda v: (
+        adp.design(
+            PAIR, query=functions.exceedance(v), epsilon=1, law="laplace"
+        ).strategy.function.lower
+    ),
+    "data of a tangent": lambda v: TANGENT.release([v, 1]).first @ [0, 0],
+    "mu of a tangent": lambda v: adp.design_tangent(
+        PAIR, "a * b", epsilon=1, mu=[v, 1]
+    ).first.adjacency.mu[0],
+    "sums of one's own": margins_of,
+    "values that are added up": sum_of,
+    "bounds of values": lambda v: sum_of(2**50, high=v),
+    "bounds of a table": lambda v: float(
+        TableRelease(epsilon=1.0, totals={"t": ["a"]}, mu={"a": (0, v)}).mu["a"][1]
+    ),
+}
+STRICTER = ("table", "values that are added up", "sums of one's own")
+# counts are whole
+COUNTED: dict[str, Callable[[Any], float]] = {
+    "tree": lambda v: adp.design_tree([-1, 0], epsilon=1).release([v, v]) @ [0, 0],
+    "margins": lambda v: MARGINS.release({(0, 1): [[v, 1], [1, 1]]})[(0,)] @ [0, 0],
+    "places": lambda v: PLACES.release([[[v, 1], [1, 1]]] * 2)[(0,)].ravel()[0] * 0,
 }
 # public names that take no numbers of the data, the equations, the neighbours or the noise, or
 # that hand them to a door of the list
@@ -128,14 +175,74 @@ def test_every_door_refuses_what_it_would_change(door, number):
         DOORS[door](REFUSED[number])
 
 
+@pytest.mark.parametrize("door", COUNTED)
+def test_counts_are_whole_numbers(door):
+    """Of any length: they are not made doubles of; and what is no count is not counted."""
+    exact = {"beyond 2^53", "numpy beyond 2^53"}
+    for number in (value for name, value in {**REFUSED, **TAKEN}.items() if name not in exact):
+        if isinstance(number, int | np.integer) and abs(number) < 2**53 and number is not True:
+            assert COUNTED[door](number) == 0
+        elif number != 2**60:
+            with pytest.raises(AffineDPError):
+                COUNTED[door](number)
+
+
+def margin_release(labels):
+    return MarginRelease(attributes={"ward": labels, "age": [0, 1]}, margins="<=1", epsilon=1.0)
+
+
+LABELLED = {
+    "attributes": margin_release,
+    "prefixes": lambda labels: margin_release(prefix(labels)),
+    "ranges": lambda labels: margin_release(ranges(labels)),
+    "sums of one's own": lambda labels: margin_release((labels, [[1, 0], [0, 1]])),
+    "cells": lambda labels: count_people(
+        pd.DataFrame({"ward": ["a"]}), ["ward"], cells={"ward": labels}
+    ),
+}
+
+
+@pytest.mark.parametrize("door", LABELLED)
+def test_labels_are_a_public_list_in_order(door):
+    LABELLED[door](["a", "b"])
+    LABELLED[door](iter(["a", "b"]))
+    nan = float("nan")
+    for labels in (
+        None, 5, {"a", "b"}, frozenset("ab"), "ab", b"ab", {"a": 1, "b": 2}, [1, "1"], ["a", None],
+        [nan, "a"], ["a", ""], ["a", "a"], [1, 1.0], [["a"], ["b"]], pd.Series(["a", "b"]),
+        np.array(["a", "b"]),
+    ):  # fmt: skip
+        with pytest.raises(AffineDPError):
+            LABELLED[door](labels)
+
+
+@pytest.mark.parametrize("size", [1e308, 1e160, 1e-160, 5e-324])
+def test_sizes_without_squares_are_refused_in_words(size):
+    table = pd.DataFrame({"a": [1.0], "b": [2.0]})
+    asked = {"epsilon": 1.0, "equations": [], "columns": ["a", "b"], "whole": False}
+    for door in (
+        lambda: margins_of(size),
+        lambda: TableRelease(mu=size, **asked).design(table),
+        lambda: TableRelease(mu={"a": (0, size), "b": 1}, **asked).design(table),
+        lambda: adp.design(PAIR, epsilon=1, mu=size),
+    ):
+        with pytest.raises(AffineDPError, match="beyond double precision"):
+            door()
+
+
+def test_neighbours_beyond_double_precision_are_refused():
+    with pytest.raises(AffineDPError, match="beyond double precision"):
+        adp.CircuitAdjacency(PAIR).are_neighbours([10**400, 1], [1, 1])
+
+
 @pytest.mark.parametrize("number", TAKEN)
 @pytest.mark.parametrize("door", DOORS)
 def test_every_door_takes_what_a_double_stands_for(door, number):
     """The same as for the double itself; that double means exactly what was given."""
     value = TAKEN[number]
     double = float(value)
-    if door == "table" and abs(double) >= 2**53:
-        pytest.skip("tables are stricter, and say so")
+    if door in STRICTER and abs(double) >= 2**53:
+        pytest.skip("tables and sums are stricter, and say so")
     exact = meaning(double) if isinstance(value, float | np.floating) else Fraction(value)
     assert meaning(double) == exact
     assert DOORS[door](value) == DOORS[door](double)

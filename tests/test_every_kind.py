@@ -392,3 +392,10 @@ def test_an_edited_way_back_is_refused():
     mechanism, _ = made(next(kind for kind in KINDS if made(kind)[0].law == "productnorm"))
     with pytest.raises(AffineDPError, match="bring the entries back"):
         replace(mechanism.strategy, basis=0.8 * mechanism.strategy.basis)
+
+
+@pytest.mark.parametrize("rate", [0.0, -0.1, float("nan"), float("inf")])
+def test_whole_noise_of_an_edited_rate_is_refused(rate):
+    mechanism, _ = made("counted margins")
+    with pytest.raises(AffineDPError, match="rate of geometric noise"):
+        replace(mechanism.noise, rate=rate)

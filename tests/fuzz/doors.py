@@ -97,7 +97,7 @@ def command_line(mechanism, values, form, bound=None):
             raise result.exception
         if result.exit_code:
             raise AffineDPError(f"exit code {result.exit_code}: {result.output}")
-        published = pandas.read_csv(folder / "published.csv")
+        published = pandas.read_csv(folder / "published.csv")[list(mechanism.output_names)]
         published.attrs["printed"] = result.output.replace(str(folder), "")
         return published
 

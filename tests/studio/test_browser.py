@@ -154,7 +154,7 @@ def test_a_real_table_from_a_file(studio, page, tmp_path):
     columns = ["month", "manufacturing", "durable_goods", "nondurable_goods", "nonfarm",
                "goods_producing", "service_providing"]  # fmt: skip
     vega_datasets.data.us_employment()[columns].to_csv(tmp_path / "jobs.csv", index=False)
-    page.open(link(studio, law="gaussian", delta="1e-06"))
+    page.open(link(studio, law="gaussian", delta="1e-06", counted="1"))
     page.find("file").send_keys(str(tmp_path / "jobs.csv"))
     page.until("document.getElementById('discover')")
     assert "120 rows, 7 columns" in page.text("file-card")

@@ -179,3 +179,8 @@ def test_labels_that_read_alike_are_refused():
 def test_a_dependency_names_one_label(state):
     with pytest.raises(TableError, match="one label"):
         dependency("a", "b", {1: state, 2: "x"})
+
+
+def test_not_everything_is_impossible():
+    with pytest.raises(TableError, match="no cell in which people can be"):
+        TableRelease(impossible=[{"age": AGES}], epsilon=1.0, **TOTALS).design(crosstab(0 * BASE))

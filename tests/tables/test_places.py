@@ -349,3 +349,15 @@ def test_more_people_than_32_bits_count(neighbours, law):
     found = out.margin("sex", at="ward").query("sex == 'f'")["count"].to_numpy()
     assert np.abs(found - rows["n"].to_numpy()).max() < 60
     assert abs(int(out.margin(at="everywhere")["count"].iloc[0]) - int(rows["n"].sum())) < 200
+
+
+@pytest.mark.parametrize("places", [{"city": ["A"]}, {"land": ["L"], "city": ["A"]}])
+@pytest.mark.parametrize("adjacency", ["person", "replace"])
+def test_one_place_is_a_table_like_any_other(places, adjacency):
+    asked = {"margins": "<=1", "delta": 0.0, "adjacency": adjacency}
+    out = release(places=pd.DataFrame(places), **asked).release(people().assign(city="A", land="L"))
+    top, bottom = (out.margin("age", at=at)["count"] for at in ("everywhere", "city"))
+    assert np.allclose(top, bottom)
+    if adjacency == "person":
+        alone = MarginRelease(attributes=LABELS, epsilon=1.0, **asked).design()
+        assert out.design.variances((1,))[0] <= alone.variances((1,))[0] * 1.01

@@ -138,7 +138,7 @@ def test_totals_add_up_and_means_are_covered(delta):
         ({"mu": {**MU, "wage": (1, 2, 3)}}, "two numbers"),
         ({"mu": {**MU, "wage": (0, float("inf"))}}, "finite"),
         ({"mu": {**MU, "wage": (0, Fraction(10**30 + 1, 10**30))}}, "15 digits"),
-        ({"mu": {**MU, "income": (0, 8)}}, "whose bounds follow"),
+        ({"mu": {**MU, "income": (0, 8)}}, "bounds follow"),
         ({"mu": {"count": (1, 1), "wage": (0, 1)}}, "says nothing about 'rent'"),
         ({"public": ["count"], "mu": CLIPPED, "totals": {"income": ["wage", "rent", "count"]}},
          "every number gets noise"),

@@ -176,7 +176,10 @@ def _with_mechanism(
     check_writable(output)
     table = read_table(data)
     # noise is symmetric: how far numbers may be off is known before anything is charged
-    reach = loaded.interval(np.zeros(len(loaded.output_names)), bound=words["bound"]).high
+    try:
+        reach = loaded.interval(np.zeros(len(loaded.output_names)), bound=words["bound"]).high
+    except AffineDPError:  # noise of which no reach is known is published without
+        reach = np.array([])
     with settled_in_the_end(ledger, same_secret) as budget:
         with about(data):
             published = loaded.release(table, ledger=budget, **words)

@@ -271,7 +271,9 @@ def _laplace(ask: _Question, epsilon: float) -> list[Mechanism]:
     y = least_whole(ask.sizes, measured, blocks, shares, ask.margin_weights * cells, float(budget))
     leaves = [(LEAVES, int(A)) for A in measured]
     made.append(_whole_noise(ask, "margins of leaves, added up", leaves, y, budget))
-    depths = np.unique(ask.tree.depth[~ask.tree.leaf]).tolist()
+    below = np.bincount(ask.tree.parent[1:], minlength=ask.tree.n)
+    # a place with only one below it has the same table
+    depths = np.unique(ask.tree.depth[below > 1]).tolist()
     groups = leaves + [(int(depth), int(A)) for depth in depths for A in blocks]
     cost = np.asarray((ask.margin_weights * cells) @ shares)
 

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array, real_matrix
+from affinedp.exact.numbers import check_squares, real_array, real_matrix
 from affinedp.neighbours.adjacency import Adjacency
 
 # Terms of an output that cancel leave so much of themselves, times their number.
@@ -95,9 +95,10 @@ def split(
         # an output that neighbours do not move has rounding errors in place of zeros, not moves
         terms = dense(abs(query[outputs]) @ abs(directions[:, columns]))
         image[np.all(np.abs(image) <= ROUNDED * query.shape[1] * terms, axis=1)] = 0.0
-        _check_size(image)
+        size = np.abs(image).max(axis=1)
+        check_squares(size, "neighbours move an output by", "the data, of mu or of the query")
         # outputs in units of how far neighbours move them: small ones must not drown in rounding
-        unit = np.ldexp(1.0, np.frexp(np.abs(image).max(axis=1))[1])
+        unit = np.ldexp(1.0, np.frexp(size)[1])
         unit[~image.any(axis=1)] = 1.0
         image = image / unit[:, None]
         orthonormal = range_basis(image)
@@ -138,17 +139,6 @@ def together(
     )
     stacked = sparse.csr_array(sparse.block_diag([part.basis for part in parts]))
     return sparse.csr_array(spread @ stacked), sparse.csr_array(sparse.block_diag(roots))
-
-
-def _check_size(image: FloatArray) -> None:
-    """Refuse moves whose squares, which noise is made of, are no ordinary doubles."""
-    size = np.abs(image).max(axis=1)
-    for extreme in (size.max(initial=1.0), size[size > 0].min(initial=1.0)):
-        if not 2.0**-480 < extreme < 2.0**480:
-            raise AffineDPError(
-                f"neighbours move an output by {extreme:.1e}, the square of which is beyond double "
-                "precision: change the units of the data, of mu or of the query"
-            )
 
 
 def _connected(

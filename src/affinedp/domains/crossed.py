@@ -19,6 +19,7 @@ from affinedp.domains.base import Cells, Counts, Numbered
 from affinedp.domains.reading import Wrap
 from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import whole_array
 
 Sets = NDArray[np.int64]
 # From a tuple of attributes to the integer counts of that margin.
@@ -122,9 +123,13 @@ class Crossed(Counts):
         return (lambda chosen: self._counted(counts(chosen), chosen),), lambda y, names: y
 
     def _counted(self, counts: Any, chosen: tuple[int, ...]) -> NDArray[Any]:
-        margin, shape = np.asarray(counts), tuple(self.sizes[j] for j in chosen)
-        if margin.shape != shape or margin.dtype.kind not in "iuO":
-            raise AffineDPError(f"counts of the attributes {chosen} must be {shape} integers")
+        name = f"counts of the attributes {chosen}"
+        margin, shape = whole_array(counts, name), tuple(self.sizes[j] for j in chosen)
+        if margin.shape != shape:
+            raise AffineDPError(f"{name} must be {shape} integers")
+        # beyond that, contrasts leave 64 bits
+        if margin.dtype.kind != "O" and np.abs(margin.astype(float)).sum() > MOST_PEOPLE:
+            raise AffineDPError(f"{name} are more than 2**53 people")
         return margin if margin.dtype.kind == "O" else margin.astype(np.int64)
 
     def _from_margins(self, given: Mapping[Any, Any]) -> Counted:
@@ -360,7 +365,7 @@ class Placed(Counts):
         x : array of integers, shape (leaves, n_1, n_2, …)
             In the order of the leaves' numbers.
         """
-        given, shape = np.asarray(x), (self.leaves, *self.crossed.sizes)
-        if given.shape != shape or given.dtype.kind not in "iu":
-            raise AffineDPError(f"counts must be integers of shape {shape}")
+        given, shape = whole_array(x, "counts"), (self.leaves, *self.crossed.sizes)
+        if given.shape != shape or given.dtype.kind == "O":
+            raise AffineDPError(f"counts must be integers of at most 64 bits, of shape {shape}")
         return (given,), lambda y, names: y

@@ -709,7 +709,7 @@ def _warn_of_dropped(matrix: Matrix, rank: int) -> None:
                 f"coefficients; as these stand, {q - standing} are. If they were computed, say so "
                 "by rank_tolerance=1e-9; if not, give them as decimals, fractions or text",
                 AffineDPWarning,
-                stacklevel=5,
+                stacklevel=6,
             )
 
 

@@ -14,6 +14,7 @@ from affinedp.domains import tree_passes as passes
 from affinedp.domains.base import Cells, Counts, Numbered
 from affinedp.domains.reading import Wrap
 from affinedp.errors import AffineDPError, IdentifiableEntriesError
+from affinedp.exact.numbers import whole_array
 from affinedp.parts import frozen
 
 Indices = NDArray[np.int64]
@@ -247,15 +248,11 @@ class Totals(Counts):
         x : array of int, shape (n,) or (rows, n)
             One whole number per node, in the given order.
         """
-        given = np.asarray(x)
-        if given.ndim not in (1, 2) or given.shape[-1] != self.n or given.dtype.kind not in "iuO":
+        given = whole_array(x, "counts")
+        if given.ndim not in (1, 2) or given.shape[-1] != self.n:
             raise AffineDPError(f"counts must be {self.n:,} whole numbers, one per node")
         rows = np.atleast_2d(given)
         cells = self.order[self.leaf]
-        if given.dtype.kind == "O" and not all(
-            isinstance(value, int | np.integer) for value in rows[:, cells].flat
-        ):
-            raise AffineDPError("counts must be whole numbers")
         narrow = given.dtype.kind != "O" and given.dtype.itemsize <= 4 and self.n < 2**31
         totals = np.zeros((self.n, len(rows)), np.int64 if narrow else object)
         totals[self.leaf] = rows[:, cells].T

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 import numbers
+import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from fractions import Fraction
 from functools import lru_cache
@@ -27,6 +29,11 @@ Rows = Sequence[Mapping[int, Fraction]]
 
 # From here on a double is not the only whole number that it stands for.
 LARGEST_WHOLE = 2.0**53
+LARGEST_DOUBLE = Fraction(sys.float_info.max)
+# Sums of 2^60 such counts are doubles.
+LARGEST_COUNT = 2**960
+# Numbers are squared, and their squares added up: they stay so far from the ends of the range.
+MOST_SQUARED = 2.0**480
 NOT_KEPT = "has more digits than double precision holds"
 WAY_OUT = "round it, or choose a larger unit"
 # A double m·2^e with an odd m below this is exactly that.
@@ -158,20 +165,21 @@ def over_one_denominator(values: FloatArray) -> tuple[NDArray[Any], int]:
 
 def exact_number(value: Any) -> Fraction:
     """Return one number of any type, or text such as ``"1/3"``, exactly; a float as it is meant."""
+    found = None
     if isinstance(value, str) and len(value) <= MOST_TEXT:
         value = value.strip()
         _, _, power = value.lower().partition("e")
         digits = power.lstrip("+-")
         if not digits or (digits.isdigit() and int(digits) < MOST_POWER):
-            try:
-                return Fraction(value)
-            except (ValueError, ZeroDivisionError):
-                pass
+            with suppress(ValueError, ZeroDivisionError):
+                found = Fraction(value)
     elif is_number(value):
         found = _exactly(value)
-        if found is not None:
-            return found
-    raise AffineDPError(f"{value!r} is not a finite number")
+    if found is None:
+        raise AffineDPError(f"{value!r} is not a finite number")
+    if abs(found) > LARGEST_DOUBLE:
+        raise AffineDPError("a number is beyond double precision: choose a larger unit")
+    return found
 
 
 # ---------------------------------------------------------------------- what is given
@@ -189,6 +197,28 @@ def whole_number(value: Any, name: str, least: int = 1, most: int | None = None)
         wanted = f", at least {least}" if most is None else f" from {least} to {most:,}"
         raise AffineDPError(f"{name} must be a whole number{wanted}, not {value!r}")
     return int(value)
+
+
+def whole_array(value: Any, name: str) -> NDArray[Any]:
+    """Return counts exactly as given: in their own type, in 64 bits, or in Python's integers.
+
+    Only counts whose sums would be no doubles are refused for their size.
+    """
+    given = _as_given(value, name, doubles=False)
+    if given.dtype.kind in "iu" and given.dtype != np.uint64:
+        return given
+    if given.dtype.kind not in "uO":
+        raise AffineDPError(f"{name} must be whole numbers, not {given.dtype}")
+    given = given.astype(object)
+    for place, item in np.ndenumerate(given):
+        if not isinstance(item, numbers.Integral) or isinstance(item, bool):
+            raise AffineDPError(f"{name} must be whole numbers, and {_at(name, place)} is none")
+        if abs(int(item)) > LARGEST_COUNT:
+            raise AffineDPError(f"{_at(name, place)} is beyond double precision: {WAY_OUT}")
+    try:
+        return given.astype(np.int64)
+    except OverflowError:
+        return given
 
 
 def real_array(
@@ -256,7 +286,17 @@ def check_finite(array: FloatArray, name: str) -> None:
         raise AffineDPError(f"{_at(name, place)} is {array[place]}: every number must be finite")
 
 
-def _as_given(values: Any, name: str) -> NDArray[Any]:
+def check_squares(sizes: FloatArray, what: str, units: str) -> None:
+    """Refuse sizes whose squares, which noise is made of, are no ordinary doubles."""
+    for extreme in (sizes.max(initial=1.0), sizes[sizes > 0].min(initial=1.0)):
+        if not 1 / MOST_SQUARED < extreme < MOST_SQUARED:
+            raise AffineDPError(
+                f"{what} {extreme:.1e}, the square of which is beyond double precision: change the "
+                f"units of {units}"
+            )
+
+
+def _as_given(values: Any, name: str, doubles: bool = True) -> NDArray[Any]:
     """The numbers as an array of a type that changes none of them."""
     if isinstance(values, np.ndarray) or isinstance(getattr(values, "dtype", None), np.dtype):
         return np.asarray(values)
@@ -271,13 +311,13 @@ def _as_given(values: Any, name: str) -> NDArray[Any]:
             raise ValueError
     except ValueError:
         raise AffineDPError(f"{name} is not a rectangular array of numbers") from None
-    if set(map(type, array.flat)) <= {float, int}:
+    if doubles and set(map(type, array.flat)) <= {float, int}:
         try:
-            doubles = array.astype(np.float64)
+            found = array.astype(np.float64)
         except OverflowError:
             return array
-        if not np.any(np.abs(doubles) >= LARGEST_WHOLE):  # whole numbers below are doubles
-            return doubles
+        if not np.any(np.abs(found) >= LARGEST_WHOLE):  # whole numbers below are doubles
+            return found
     return array
 
 

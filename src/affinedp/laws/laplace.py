@@ -67,7 +67,11 @@ class Geometric(Law):
     words, theorem = "geometric", "the triangle inequality"
     norm = 1
     whole = True
-    rate: float = 1.0  # positive
+    rate: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not 0 < self.rate < 1e6:
+            raise AffineDPError("the rate of geometric noise must be positive")
 
     @property
     def variance(self) -> float:  # type: ignore[override]

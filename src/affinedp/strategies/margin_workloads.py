@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
 from affinedp.exact.dyadic import wide_product
-from affinedp.exact.numbers import real_matrix
+from affinedp.exact.numbers import check_squares, real_matrix
 from affinedp.parts import Part, frozen
 
 # Numbers that the matrix of one attribute may have.
@@ -63,6 +63,7 @@ class Workload(Part):
                 )
             if not np.isfinite(own).all() or not np.abs(own).max(axis=1).min() > 0:
                 raise AffineDPError("a workload needs finite numbers, and no row without any")
+            check_squares(np.abs(own), "a workload has the number", "its rows")
             object.__setattr__(self, "own", np.asarray(frozen(own)))
 
     @classmethod

@@ -483,7 +483,11 @@ class ReleaseInSteps(Closing):
                     f"this step reads {needs or 'nothing'}, not {sorted(map(str, x))}"
                 )
             x = [x[name] for name in needs]
-        values = real_array(list(x) or np.zeros(0), "x", 1)
+        try:
+            given = list(x)
+        except TypeError:
+            raise AffineDPError(f"x must be a list or a mapping: this step reads {needs}") from None
+        values = real_array(given or np.zeros(0), "x", 1)
         if len(values) != len(wanted):
             raise AffineDPError(f"this step reads {needs or 'nothing'}, not {len(values)} numbers")
         limit, bound = self._plan.largest, self._bound

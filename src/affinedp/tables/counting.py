@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -29,7 +29,7 @@ from affinedp.exact.numbers import (
 from affinedp.release.engines import engine_of
 from affinedp.tables.describe import amounts_of
 from affinedp.tables.frames import given_table, numbers_of
-from affinedp.tables.refusals import TableError, closest, declared, listed
+from affinedp.tables.refusals import OTHER_LABELS, TableError, closest, declared, listed
 
 COUNTED = "affinedp_counted"
 NOBODY = "affinedp_nobody"
@@ -93,6 +93,8 @@ def count_people(
     """
     import pandas
 
+    if isinstance(by, str) or not isinstance(by, Iterable):
+        raise TableError("by must be a list of label columns, such as ['ward']")
     labels = list(by)
     if (person is None) != (at_most is None):
         raise TableError("person and at_most go together: whose rows, and how many are counted")
@@ -105,6 +107,8 @@ def count_people(
                 "values are added up in one place, where no sum is rounded: bring the rows there "
                 "(compute(), toPandas()), or count without values"
             )
+        if not isinstance(values, Mapping):
+            raise TableError("values must be bounds by column, such as {'income': (0, 200_000)}")
         twice = [column for column in values if column in (*labels, name, person)]
         if twice:
             raise TableError(f"{twice[0]!r} names a label or the count, and a value", "", twice[0])
@@ -120,8 +124,7 @@ def count_people(
             here, there = zip(*found), zip(*every)
             types = "".join(map(other_types, labels, map(list, here), map(list, there)))
             raise TableError(
-                f"a row has labels in {listed(labels)} that are no cell{types}. Add the cell, or "
-                "leave the row out"
+                f"a row has labels in {listed(labels)} that are no cell{types}. {OTHER_LABELS}"
             )
         counts[cell] += count
     table = pandas.DataFrame(every, columns=labels)
@@ -165,12 +168,11 @@ def _cells(people: Any, labels: list[str], cells: Any) -> list[tuple[Any, ...]]:
             raise TableError(
                 f"which labels {label!r} has is published, so it cannot come from the data: name "
                 "them in cells (in polars an Enum names them too; categories, of pandas and "
-                "polars, may come from the data)",
+                f"polars, may come from the data){closest(label, known)}",
                 "",
                 label,
             )
-    every = [list(dict.fromkeys(declared(known[label], label))) for label in labels]
-    return list(itertools.product(*every))
+    return list(itertools.product(*(declared(known[label], label) for label in labels)))
 
 
 def _enums(people: Any, labels: list[str]) -> dict[str, list[Any]]:
@@ -240,7 +242,7 @@ def other_types(name: str, here: Collection[Any], known: Collection[Any]) -> str
     )
 
 
-def label_codes(frame: Any, name: str, labels: Sequence[Any], where: str) -> IntArray:
+def label_codes(frame: Any, name: str, labels: Sequence[Any]) -> IntArray:
     """Return labels as numbers; other labels than the public ones are refused."""
     import pandas
 
@@ -250,8 +252,7 @@ def label_codes(frame: Any, name: str, labels: Sequence[Any], where: str) -> Int
     if (known < 0).any():
         types = other_types(name, different.tolist(), labels)
         raise TableError(
-            f"column {name!r} has a label that is not among the public ones{types}. Add it to "
-            f"{where}, or leave the row out",
+            f"column {name!r} has a label that is not among the public ones{types}. {OTHER_LABELS}",
             "",
             name,
         )

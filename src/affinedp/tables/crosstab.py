@@ -8,8 +8,7 @@ from typing import Any, Literal
 from affinedp.errors import AffineDPError
 from affinedp.tables.describe import choice
 from affinedp.tables.frames import TOTAL_WORDS, given_table
-from affinedp.tables.refusals import TableError, label_words, listed
-from affinedp.tables.relations import has_no_label
+from affinedp.tables.refusals import TableError, has_no_label, label_words, listed
 from affinedp.tables.release import TableRelease
 
 

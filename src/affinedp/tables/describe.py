@@ -9,9 +9,18 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
 
+import numpy as np
+
 from affinedp.designs.problem import checked_releases
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import exact_number, is_number, meaning, real_array, whole_number
+from affinedp.exact.numbers import (
+    check_squares,
+    exact_number,
+    is_number,
+    meaning,
+    real_array,
+    whole_number,
+)
 from affinedp.files.documents import Field, FileKind
 from affinedp.files.values import a
 from affinedp.laws.base import LawName
@@ -114,7 +123,9 @@ class Description(Locked):
             raise AffineDPError(f"round_to must be positive, not {self.round_to!r}")
         choice(self.nonnegative, "nonnegative", (True, False))
         cells = self.impossible
-        if isinstance(cells, Mapping | str) or not all(isinstance(x, Mapping) and x for x in cells):
+        if not isinstance(cells, list | tuple) or not all(
+            isinstance(one, Mapping) and one for one in cells
+        ):
             raise AffineDPError(
                 "impossible must be a list of combinations of labels, such as "
                 "[{'age': '0-9', 'married': 'yes'}]"
@@ -156,9 +167,12 @@ class TableDescription(Description):
         super().__post_init__()
         for size in self.mu.values() if isinstance(self.mu, Mapping) else (self.mu,):
             if is_pair(size):
-                amounts_of(size)
-            elif real_array(size, "mu", 0) < 0:
-                raise AffineDPError(f"mu must not be negative; it is {size!r}")
+                given = np.array(amounts_of(size), dtype=float)
+            else:
+                given = real_array(size, "mu", 0).reshape(1)
+                if given[0] < 0:
+                    raise AffineDPError(f"mu must not be negative; it is {size!r}")
+            check_squares(np.abs(given), "mu says", "that number")
         if self.law == "laplace" and self.delta > 0:
             raise AffineDPError("Laplace noise is designed for δ = 0: leave delta out")
         self._check_structure()

@@ -311,11 +311,11 @@ def numbers_of(
     for place, name in enumerate(columns):
         read = np.ones(len(table), bool) if not_read is None else ~not_read[:, place]
         if read.any():
-            values[read, place] = _numbers(table, name, np.flatnonzero(read))
+            values[read, place] = _numbers(table, name, np.flatnonzero(read), not_read is not None)
     return values
 
 
-def _numbers(table: Any, name: str, rows: IntArray) -> FloatArray:
+def _numbers(table: Any, name: str, rows: IntArray, unknown: bool) -> FloatArray:
     column = table[name].iloc[rows]
     index = table.index[rows] if len(rows) < len(table) else table.index
 
@@ -327,12 +327,8 @@ def _numbers(table: Any, name: str, rows: IntArray) -> FloatArray:
 
     missing = np.asarray(column.isna())
     if missing.any():
-        raise refusal(
-            missing,
-            "is missing",
-            ". Fill it in, drop the row, or name the column in unknown if its equations determine "
-            "it",
-        )
+        more = ", or name the column in unknown if its equations determine it" if unknown else ""
+        raise refusal(missing, "is missing", f". Fill it in, drop the row{more}")
     values, changed = nearest_doubles(_as_given(column, index, name))
     if changed.any():
         raise refusal(changed, NOT_KEPT, ". Round it, or publish it in larger units")

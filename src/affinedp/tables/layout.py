@@ -21,7 +21,14 @@ from affinedp.exact.numbers import meaning
 from affinedp.parts import Locked
 from affinedp.tables.describe import TableDescription, amounts_of, is_pair
 from affinedp.tables.frames import Roles, roles_of
-from affinedp.tables.refusals import TableError, closest, label_words, listed, row_words
+from affinedp.tables.refusals import (
+    TableError,
+    closest,
+    has_no_label,
+    label_words,
+    listed,
+    row_words,
+)
 from affinedp.tables.relations import (
     Relation,
     RowGroup,
@@ -29,7 +36,6 @@ from affinedp.tables.relations import (
     column_relations,
     depths,
     group_relation,
-    has_no_label,
     level_groups,
     margin_groups,
     named_groups,
@@ -139,13 +145,13 @@ class Layout(Locked):
             if r.total is not None
         }
         for name in mu:
-            if name not in self.roles.private or name in totals:
-                raise TableError(
-                    f"mu names {name!r}, which is no private column or the total of others, whose "
-                    "bounds follow",
-                    "",
-                    name,
-                )
+            if name not in self.roles.private:
+                why = "which is no private column: what is public needs no bounds"
+            elif name in totals:
+                why = "the total of others, from which its bounds follow"
+            else:
+                continue
+            raise TableError(f"mu names {name!r}, {why}. Leave it out of mu", "", name)
         rows = np.reshape(self.is_private, (-1, len(self.columns)))
         public = set(np.flatnonzero(~self.is_private).tolist()) - self.impossible
         if len(totals) < len(self.in_row) or public or (rows != rows[:, :1]).any():
@@ -280,6 +286,8 @@ def _together(
         [np.outer(private_rows, private_columns).ravel(), np.zeros(len(sums), dtype=bool)]
     )
     is_private[sorted(impossible)] = False
+    if impossible and not is_private.any():
+        raise TableError("impossible leaves no cell in which people can be: name fewer of them")
     row_relations = [
         Relation({part: Fraction(1) for part in (*group.parts, group.total)}, Fraction(0), "",
                  total=group.total)

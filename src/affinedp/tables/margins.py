@@ -204,11 +204,8 @@ class MarginRelease(Description):
         if not isinstance(self.attributes, Mapping) or not self.attributes:
             raise AffineDPError("attributes must be given as a mapping from names to labels")
         for name, asked in self.asked.items():
-            labels = declared(asked.labels, name)
-            if isinstance(labels, str) or len(list(labels)) < 2:
+            if len(asked.labels) < 2:
                 raise AffineDPError(f"attribute {name!r} needs at least two labels: leave it out")
-            if len(set(labels)) < len(list(labels)):
-                raise AffineDPError(f"attribute {name!r} names a label twice")
             if asked.workload is not None and (self.whole or self.places is not None):
                 raise AffineDPError(
                     f"attribute {name!r} asks for sums of labels, which are published as they are "
@@ -252,7 +249,11 @@ class MarginRelease(Description):
     @cached_property
     def asked(self) -> dict[str, Asked]:
         """What is asked about every attribute."""
-        return {name: Asked.of(given) for name, given in self.attributes.items()}
+        found = {name: Asked.of(given) for name, given in self.attributes.items()}
+        return {
+            name: replace(asked, labels=declared(asked.labels, name))
+            for name, asked in found.items()
+        }
 
     @cached_property
     def possible(self) -> Possible | None:
@@ -270,8 +271,6 @@ class MarginRelease(Description):
             for j in self.numbers_of(combination):
                 name = self.names[j]
                 labels = list(map(label_words, self.asked[name].labels))
-                if len(set(labels)) < len(labels):
-                    raise AffineDPError(f"impossible: different labels of {name!r} read alike")
                 given = combination[name]
                 wanted = given if isinstance(given, list | tuple) else [given]
                 rule[j] = np.isin(labels, list(map(label_words, wanted)))
@@ -288,7 +287,7 @@ class MarginRelease(Description):
     @property
     def sizes(self) -> tuple[int, ...]:
         """How many labels every attribute has."""
-        return tuple(len(list(asked.labels)) for asked in self.asked.values())
+        return tuple(len(asked.labels) for asked in self.asked.values())
 
     @property
     def whole(self) -> bool:
@@ -407,10 +406,7 @@ class MarginRelease(Description):
 
     def _counts(self, frame: Any, times: IntArray | None) -> Any:
         """People by record; in places, the table of all attributes at every place at the bottom."""
-        codes = [
-            label_codes(frame, name, asked.labels, "attributes")
-            for name, asked in self.asked.items()
-        ]
+        codes = [label_codes(frame, name, asked.labels) for name, asked in self.asked.items()]
         if self.possible is not None:
             found = self.possible.nobody(codes) & (True if times is None else times > 0)
             if found.any():

@@ -11,8 +11,7 @@ import numpy as np
 from affinedp.arrays import IntArray
 from affinedp.tables.counting import column_of, label_codes
 from affinedp.tables.frames import given_table
-from affinedp.tables.refusals import TableError, closest, listed
-from affinedp.tables.relations import has_no_label
+from affinedp.tables.refusals import OTHER_LABELS, TableError, closest, has_no_label, listed
 
 EVERYWHERE = "everywhere"
 
@@ -99,7 +98,7 @@ def place_numbers(frame: Any, places: Places) -> IntArray:
         names = list(dict.fromkeys(places.labels[level]))
         number = {label: i for i, label in enumerate(names)}
         at = np.array([number[label] for label in places.labels[level]], dtype=np.int64)
-        key = key * len(names) + label_codes(frame, places.levels[level], names, "places")
+        key = key * len(names) + label_codes(frame, places.levels[level], names)
         own = own * len(names) + at[codes[:, level]]
     order = np.argsort(own)
     known = own[order]
@@ -112,6 +111,6 @@ def place_numbers(frame: Any, places: Places) -> IntArray:
     if (known[found] != key).any():
         raise TableError(
             f"a row has labels in {listed([places.levels[level] for level in used])} that are no "
-            "place. Add it to places, or leave the row out"
+            f"place. {OTHER_LABELS}"
         )
     return np.asarray(order[found], dtype=np.int64)

@@ -26,6 +26,7 @@ from affinedp.arrays import FloatArray, IntArray
 from affinedp.domains.crossed import members, subsets
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
+from affinedp.parts import Locked
 from affinedp.strategies.margin_blocks import MarginTables, PlaceTables, contrasts, residual
 from affinedp.strategies.margin_workloads import along
 from affinedp.strategies.margins import CountedMargins, OfMargins
@@ -43,7 +44,7 @@ Group = tuple[tuple[int, ...], NDArray[np.bool_]]
 
 
 @dataclass(frozen=True, eq=False)
-class Possible:
+class Possible(Locked):
     """Which combinations somebody can have."""
 
     sizes: tuple[int, ...]

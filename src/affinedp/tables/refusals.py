@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import difflib
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from affinedp.errors import AffineDPError
 
 SHOWN = 6
+# What to do with a label that is not public: to add it would publish that it occurs.
+OTHER_LABELS = "Give such rows a public label, such as one for all others, or leave them out"
 
 
 class TableError(AffineDPError):
@@ -82,8 +84,8 @@ def same(name: str) -> str:
     return unicodedata.normalize("NFC", name)
 
 
-def declared(labels: Any, name: str) -> Any:
-    """Return labels that somebody wrote down, or refuse those that come out of a column.
+def declared(labels: Any, name: str) -> tuple[Any, ...]:
+    """Return labels that somebody wrote down, each once, or refuse those that come out of a column.
 
     ``unique()``, ``cat.categories`` and ``qcut`` give what occurs in the data, as arrays of NumPy,
     pandas or polars; whoever writes a list says that it is public.
@@ -97,4 +99,30 @@ def declared(labels: Any, name: str) -> Any:
             "",
             name,
         )
-    return labels
+    if isinstance(labels, str | bytes | Mapping | Set) or not isinstance(labels, Iterable):
+        raise TableError(
+            f"the labels of {name!r} must be a list, in the order in which they are published, not "
+            f"a {type(labels).__name__}",
+            "",
+            name,
+        )
+    found = tuple(labels)
+    words = {label_words(label) for label in found}
+    try:
+        different = set(found)
+    except TypeError:
+        raise TableError(f"a label of {name!r} is a list: write a text", "", name) from None
+    if any(map(has_no_label, found)):
+        raise TableError(f"a label of {name!r} is empty: give it a name", "", name)
+    if len(different) < len(found):
+        raise TableError(f"the labels of {name!r} name one twice", "", name)
+    if len(words) < len(found):
+        raise TableError(f"different labels of {name!r} read alike, such as 1 and '1'", "", name)
+    return found
+
+
+def has_no_label(label: Any) -> bool:
+    """Return whether a cell of a label column is empty."""
+    import pandas
+
+    return bool(pandas.api.types.is_scalar(label) and pandas.isna(label)) or label == ""

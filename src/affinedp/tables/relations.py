@@ -12,7 +12,15 @@ from affinedp.errors import counted
 from affinedp.exact.numbers import over_one_denominator
 from affinedp.tables.describe import TableDescription
 from affinedp.tables.frames import split_totals
-from affinedp.tables.refusals import TableError, closest, label_words, listed, row_words, same
+from affinedp.tables.refusals import (
+    TableError,
+    closest,
+    has_no_label,
+    label_words,
+    listed,
+    row_words,
+    same,
+)
 
 
 @dataclass(frozen=True)
@@ -152,13 +160,6 @@ def changes(
 
 
 Path = tuple[Hashable, ...]
-
-
-def has_no_label(label: Any) -> bool:
-    """Return whether a cell of a label column is empty."""
-    import pandas
-
-    return bool(pandas.api.types.is_scalar(label) and pandas.isna(label)) or label == ""
 
 
 @dataclass(frozen=True)

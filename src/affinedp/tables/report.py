@@ -26,8 +26,7 @@ from affinedp.show.report import headline, paragraph, size
 from affinedp.show.report import report as mechanism_report
 from affinedp.tables.noise import WHOLE, DesignedNoise, level_summary
 from affinedp.tables.publish import Published
-from affinedp.tables.refusals import listed
-from affinedp.tables.relations import has_no_label
+from affinedp.tables.refusals import has_no_label, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
