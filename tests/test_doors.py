@@ -1,6 +1,7 @@
 """Every door reads numbers in the same way: what it would change, it refuses."""
 
 import inspect
+import pickle
 import tempfile
 from collections.abc import Callable
 from decimal import Decimal
@@ -298,3 +299,20 @@ def test_leaks_do_not_depend_on_units(row, power):
         found = adp.verify(PAIR, noise, law="laplace", query=query, mu=[1, 0])
         assert found.leak is not None
         assert found.sensitivity == np.inf
+
+
+def test_dictionaries_that_a_promise_rests_on_are_read_only():
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    for row in (*M.exact_kernel, *M.exact_rows, *M.canonical.exact_rows):
+        with pytest.raises(AffineDPError, match="read-only"):
+            row.clear()
+        assert pickle.loads(pickle.dumps(row)) == row
+
+
+@pytest.mark.parametrize(
+    ("noise", "mu"), [([1e150, 1e-180], 1e150), ([1e60, 1e-264], 1e60), ([5e-324, 0.5], 1.0)]
+)
+def test_noise_that_vanishes_beside_the_moves_is_refused(noise, mu):
+    M = adp.AffineManifold([[0.9999999999999993, -1.000000000000001]])
+    with pytest.raises(AffineDPError, match="too small beside"):
+        adp.verify(M, np.diag(noise), law="laplace", mu=mu)

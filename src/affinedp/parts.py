@@ -166,6 +166,19 @@ def _read_only(kind: Any) -> Any:
     return type(kind.__name__, (kind,), {**own, "__module__": kind.__module__})
 
 
+class ReadOnlyDict(dict[Any, Any]):
+    """A dictionary that nobody can change."""
+
+    def _refuse(self, *_: object, **__: object) -> typing.NoReturn:
+        raise AffineDPError("this dictionary is read-only: a promise rests on it")
+
+    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
+    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+
+    def __reduce__(self) -> Any:
+        return ReadOnlyDict, (dict(self),)
+
+
 class Locked:
     """What a promise rests on: nobody can change the arrays that it holds.
 

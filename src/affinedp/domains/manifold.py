@@ -64,7 +64,7 @@ from affinedp.exact.numbers import (
     short_numbers,
 )
 from affinedp.exact.rational import transposed
-from affinedp.parts import StorageError, frozen
+from affinedp.parts import ReadOnlyDict, StorageError, frozen
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -243,7 +243,7 @@ class AffineManifold(Domain):
         self._exact: ExactRows | None = None
         self._exact_offsets: tuple[Fraction, ...] = ()
         if exact is not None:
-            self._exact = tuple(dict(exact[0][i]) for i in canonical.rows)
+            self._exact = tuple(ReadOnlyDict(exact[0][i]) for i in canonical.rows)
             self._exact_offsets = tuple(exact[1][i] for i in canonical.rows)
         check_consistent(matrix, offsets, canonical, contradicting, ON_MANIFOLD)
         if canonical.exact_rows is None:
@@ -256,6 +256,7 @@ class AffineManifold(Domain):
             free=frozen(self._canonical.free),
             reduced=frozen(self._canonical.reduced),
             rows=frozen(self._canonical.rows),
+            exact_rows=_read_only(self._canonical.exact_rows),
         )
 
     # ------------------------------------------------------------------ as a part
@@ -447,7 +448,7 @@ class AffineManifold(Domain):
                 "the equations cannot be solved in exact arithmetic: give integers, decimals or "
                 "text, or fewer equations"
             )
-        return exact
+        return replace(exact, exact_rows=_read_only(exact.exact_rows))
 
     @cached_property
     def exact_kernel(self) -> tuple[ExactRow, ...]:
@@ -461,7 +462,7 @@ class AffineManifold(Domain):
         for pivot, row in zip(canonical.pivots.tolist(), canonical.exact_rows):
             for j, value in row.items():
                 columns[j][pivot] = -value
-        return tuple(columns.values())
+        return tuple(map(ReadOnlyDict, columns.values()))
 
     def exactly_along(self, vector: ExactRow) -> ExactRow:
         """Return a direction along the manifold, exactly: its free entries say what it is.
@@ -711,6 +712,11 @@ def _warn_of_dropped(matrix: Matrix, rank: int) -> None:
                 AffineDPWarning,
                 stacklevel=6,
             )
+
+
+def _read_only(rows: Sequence[ExactRow] | None) -> ExactRows | None:
+    """Rows that nobody can change."""
+    return None if rows is None else tuple(map(ReadOnlyDict, rows))
 
 
 def _cheap_exactly(rows: Sequence[Mapping[int, Fraction]]) -> bool:

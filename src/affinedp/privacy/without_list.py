@@ -34,7 +34,7 @@ from affinedp.parts import frozen
 from affinedp.strategies.base import Largest, Proof, Strategy
 from affinedp.strategies.coverage import Span
 from affinedp.strategies.dense import Dense
-from affinedp.strategies.whitening import output_units, whiten
+from affinedp.strategies.whitening import in_output_units, whiten
 
 NEGLIGIBLE = 1e-200  # relative; far above what underflow can do, far below what rounding does
 NORM_ROUNDING = 1.01  # covers the rounding of a norm of small numbers
@@ -233,8 +233,7 @@ class UnlistedCircuits(Proof):
         if self.weights.shape != (adjacency.manifold.n,):
             raise AffineDPError("the weights do not fit the manifold")
         query = strategy.query
-        unit = output_units(query, adjacency)
-        whitened = whiten(unit @ strategy.noise, unit @ query)
+        whitened = whiten(*in_output_units(strategy.noise, query, adjacency))
         if strategy.leak(law, Span.of(adjacency)) is not None:
             raise AffineDPError(
                 "the noise does not cover what the query reveals; rescale the outputs"

@@ -15,7 +15,7 @@ from affinedp.neighbours.norms import column_norms
 from affinedp.strategies.base import EPS, Largest, Prepared, Promised
 from affinedp.strategies.coverage import NOT_COVERED, Span
 from affinedp.strategies.matrices import Matrices
-from affinedp.strategies.whitening import Whitened, exact_whitening, output_units, whiten
+from affinedp.strategies.whitening import Whitened, exact_whitening, in_output_units, whiten
 
 # Up to this many directions the curve is computed for each of them.
 LISTED_FOR_CURVE = 5_000
@@ -61,8 +61,7 @@ def largest_of_norm(strategy: Matrices, adjacency: Adjacency, law: Law) -> Large
     if rational is not None:
         whitened = Whitened(rational.floats(strategy.domain.n), EPS, True)
     else:
-        unit = output_units(query, adjacency)
-        whitened = whiten(unit @ noise, unit @ query)
+        whitened = whiten(*in_output_units(noise, query, adjacency))
     decided = adjacency.exact_sensitivity(rational, law.norm) if rational is not None else None
     if decided is not None:
         found, upper = decided, decided.upper

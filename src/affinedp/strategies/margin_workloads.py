@@ -145,10 +145,10 @@ class Basis(Part):
         return np.asarray(self.inverse[:, 1:] / 2.0**self.bits)
 
     @cached_property
-    def diagonal(self) -> list[int]:
+    def diagonal(self) -> tuple[int, ...]:
         """What a person at every value adds to the sum of squared contrasts, times 4^bits."""
         wide = np.asarray(self.rows).astype(object)
-        return [int(value) for value in (wide * wide).sum(axis=1)]
+        return tuple(int(value) for value in (wide * wide).sum(axis=1))
 
     def determines(self, workload: Workload) -> bool:
         """Return whether all sums follow from the total and the contrasts."""

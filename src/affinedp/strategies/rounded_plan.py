@@ -21,7 +21,7 @@ from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.strategies.base import GRID_BITS, SHARE, Drawer, Prepared, Promised
 from affinedp.strategies.matrices import Matrices, Row, SharedPart, shared_part
-from affinedp.strategies.whitening import output_units, whiten
+from affinedp.strategies.whitening import in_output_units, whiten
 
 
 @dataclass(frozen=True, eq=False)
@@ -258,8 +258,7 @@ def rounded_plan(
         along = along @ shared.spread(len(free))
     if combinations is not None:
         along = along[:, combinations.places]
-    unit = output_units(query, adjacency)
-    whitened = whiten(unit @ strategy.noise, unit @ query)
+    whitened = whiten(*in_output_units(strategy.noise, query, adjacency))
     # Λ⁺F is known up to this, here and where the guarantee was computed
     relative = 2 * whitened.error + 2 * (manifold.n + len(free)) * EPS
     doubt = relative * float((np.abs(dense(whitened.query)) @ np.abs(along)).max())

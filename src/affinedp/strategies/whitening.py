@@ -107,6 +107,20 @@ def output_units(query: Matrix, adjacency: Adjacency) -> Matrix:
     return sparse.csr_array(sparse.diags_array(np.ldexp(1.0, -exponent)))
 
 
+def in_output_units(noise: Matrix, query: Matrix, adjacency: Adjacency) -> tuple[Matrix, Matrix]:
+    """Return noise and query in units in which neighbours move outputs by about 1."""
+    unit = output_units(query, adjacency)
+    found = unit @ noise, unit @ query
+    for given, scaled in zip((noise, query), found):
+        # what is no number in these units would be taken for none
+        if nonzeros(scaled)[2].size < nonzeros(given)[2].size:
+            raise AffineDPError(
+                "the noise is too small beside what neighbours move for double precision: choose "
+                "another unit, or leave out noise that is tiny"
+            )
+    return found
+
+
 def whiten(noise: Matrix, query: Matrix) -> Whitened:
     """Return the query in units of the noise, block by block of outputs that share noise."""
     import scipy.sparse as sparse

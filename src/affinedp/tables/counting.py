@@ -29,12 +29,20 @@ from affinedp.exact.numbers import (
 from affinedp.release.engines import engine_of
 from affinedp.tables.describe import amounts_of
 from affinedp.tables.frames import given_table, numbers_of
-from affinedp.tables.refusals import OTHER_LABELS, TableError, closest, declared, listed
+from affinedp.tables.refusals import (
+    OTHER_LABELS,
+    TableError,
+    closest,
+    declared,
+    listed,
+    one_label_each,
+)
 
 COUNTED = "affinedp_counted"
 NOBODY = "affinedp_nobody"
 
 
+@one_label_each()
 def count_people(
     people: Any,
     by: Sequence[str],
@@ -242,6 +250,7 @@ def other_types(name: str, here: Collection[Any], known: Collection[Any]) -> str
     )
 
 
+@one_label_each()
 def label_codes(frame: Any, name: str, labels: Sequence[Any]) -> IntArray:
     """Return labels as numbers; other labels than the public ones are refused."""
     import pandas

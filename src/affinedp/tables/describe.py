@@ -95,7 +95,9 @@ class Description(Locked):
     impossible: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
-        epsilon, delta = number(self.epsilon, "epsilon"), number(self.delta, "delta")
+        for name in ("epsilon", "delta"):
+            object.__setattr__(self, name, number(getattr(self, name), name))
+        epsilon, delta = self.epsilon, self.delta
         if not 0 <= epsilon < math.inf or not 0 <= delta < 1:
             raise AffineDPError(f"ε must be at least 0 and δ in [0, 1), not {epsilon}, {delta}")
         choice(self.law, "law", (None, "gaussian", "laplace"))

@@ -27,6 +27,7 @@ from affinedp.tables.refusals import (
     has_no_label,
     label_words,
     listed,
+    one_label_each,
     row_words,
 )
 from affinedp.tables.relations import (
@@ -227,6 +228,7 @@ def decimal_sums(values: FloatArray) -> FloatArray:
     return np.array(sums)
 
 
+@one_label_each()
 def layout_of(description: TableDescription, table: Any) -> Layout:
     """Return the entries and equations of a table; its private numbers are not looked at."""
     roles = roles_of(description, table)

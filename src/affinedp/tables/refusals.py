@@ -5,9 +5,10 @@ They go to whoever holds the data.  They say where and what to do; no private nu
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
 from affinedp.errors import AffineDPError
@@ -44,6 +45,17 @@ class TableError(AffineDPError):
         self.column = column
         self.broken = tuple(broken)
         super().__init__(message)
+
+
+@contextlib.contextmanager
+def one_label_each() -> Iterator[None]:
+    """Refuse, in words, labels that are lists, which Python cannot look up."""
+    try:
+        yield
+    except TypeError as error:
+        if "unhashable" not in str(error):
+            raise
+        raise TableError("a label is a list or a set: write a text or a number") from None
 
 
 def label_words(label: Any) -> str:
