@@ -160,7 +160,8 @@ class ReleasedTable:
 
         They are around the numbers before rounding, which are as private: rounding adds nothing.
         Where the table has no negative numbers, they are cut at 0; where it counts people, they
-        are whole numbers, and where ``round_to`` asks for whole numbers, rounded outwards to them.
+        are whole numbers; where it adds up values and ``round_to`` asks for whole numbers, ends are
+        rounded outwards to them.
 
         Parameters
         ----------
@@ -191,7 +192,7 @@ class ReleasedTable:
         lower, upper = plain - width, plain + width
         if self.design.description.nonnegative:
             lower, upper = lower.clip(lower=0.0), upper.clip(lower=0.0)
-        step = self.design.description.round_to
+        step = self.design.description.round_to if self.design.description.has_values else None
         if self.design.whole or (step is not None and float(step).is_integer()):
             return whole_frames(lower, upper, known=self.design.whole)
         return lower, upper
