@@ -44,8 +44,9 @@ from affinedp.tables.several import SeveralTables
 from affinedp.tables.table_functions import table_function
 
 CORRECTED = (
-    "Functions are computed from the numbers before rounding, less the bias that noise gives them: "
-    "they differ a little from what the numbers of this table give."
+    "Functions are computed from the numbers before they were rounded or made non-negative, less "
+    "the bias that noise gives them: they differ from what the numbers of this table give, most "
+    "where these are as small as their noise."
 )
 
 
@@ -256,7 +257,7 @@ class ReleasedTable:
             found = self.function(text, level=level)
             if np.shape(found.value) != (len(table),):
                 raise TableError(f"{text!r} names cells: a report takes functions of columns")
-            table = table.assign(**{text: found.value})
+            table = table.assign(**{text: np.where(found.known, found.value, np.nan)})
             ends[text] = tuple(low[[]].assign(end=end)["end"] for end in found)
         return replace(
             made,

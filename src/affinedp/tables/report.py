@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Ends = Mapping[Any, tuple[Any, Any]]
 
+NOT_KNOWN = "not known: noise is as large as the total"
 SHOWN_BARS = 40
 LONGEST_NAME = 40
 # Totals so many times as noisy as cells: one weight for every level is suggested.
@@ -102,6 +103,8 @@ def published_numbers(
 
 def with_interval(value: float, low: float, high: float, digits: int) -> str:
     """Return a number and its interval as a text; ends are rounded outwards."""
+    if math.isnan(value):
+        return NOT_KNOWN
     step = 10.0**-digits
     ends = [low, high]
     if not isinstance(low, int):  # NumPy's, which keep infinite ends
