@@ -241,7 +241,7 @@ def table_report(design: DesignedNoise, published: Published | None = None) -> R
     totals = [(label, text) for label, text in plain.totals if label not in left]
     return replace(
         plain,
-        title=printable(_title(design, published)),
+        title=printable(table_title(design, published)),
         promise=printed((*design.guarantee.summary(), *_scope(design, list(words), bare))),
         outputs=tuple(outputs),
         baseline=replace(plain.baseline, deviation=alone),
@@ -271,7 +271,8 @@ def _by_unit(design: DesignedNoise) -> Iterator[str]:
         yield f"by {size(math.sqrt(np.mean(design.deviations[own] ** 2)))} in {listed(names)}"
 
 
-def _title(design: DesignedNoise, published: Published | None) -> str:
+def table_title(design: DesignedNoise, published: Published | None = None) -> str:
+    """Return what a report is about, in one line."""
     layout = design.layout
     count = len(published.table) if published is not None else len(layout.row_names or ())
     rows = f" in {counted(count, 'row')}" if count else " in every row"
