@@ -340,3 +340,13 @@ def test_guarantees_with_arrays_are_compared_and_hashed_without_an_error():
     one, other = adp.verify(M, 2.0), adp.verify(M, 2.0)
     assert one == one
     assert len({one, other}) == 2
+
+
+def test_a_list_of_scales_is_refused_in_words_and_circuits_are_the_default():
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    with pytest.raises(AffineDPError, match=r"one number .* np\.diag"):
+        adp.verify(M, [2, 2, 2])
+    with pytest.raises(AffineDPError, match="'circuits'"):
+        adp.verify(M, 1.0, adjacency="person")
+    named = adp.verify(M, 1.0, adjacency="circuits", mu=2.0)
+    assert named.neighbours_key == adp.verify(M, 1.0, mu=2.0).neighbours_key

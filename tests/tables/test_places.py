@@ -193,7 +193,10 @@ def test_weights_by_level_shift_the_noise():
 
 
 def test_reports_speak_of_attributes_and_places():
-    text = str(release().design().report())
+    design = release().design()
+    text = str(design)
+    assert repr(design).startswith("<MarginDesign: ")
+    assert "MarginDesign(" not in str(design.release(people()))
     assert "ward: sex × age" in text
     assert "8 places" in text
     assert "cells and add up" in text

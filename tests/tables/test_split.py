@@ -96,7 +96,9 @@ def test_what_a_result_offers(tmp_path):
     ledger = Ledger(tmp_path / "budget.db", epsilon=2.0, protects="one person")
     out = release(epsilon=1.0).release(table, ledger=ledger)
     assert ledger.spent == pytest.approx(1.0)
-    assert "one person more or less" in str(out.report())
+    assert "one person more or less, in one cell of the table;" in out.guarantee.neighbours
+    assert repr(out.design).startswith("<TableDesign: Noise for a table: ")
+    assert "What is promised" in str(out.design)
     found = out.function("a - b", level=0.9)
     assert np.allclose(found.value, out.table["a"] - out.table["b"])
     out.design.mechanism.save(tmp_path / "noise.json")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -206,3 +207,37 @@ def test_ends_are_whole_where_the_published_sums_are_and_units_have_panels():
     first, second = out.report().picture().axes
     assert (first.get_xlabel(), second.get_xlabel()) == ("count", "wage, rent, income")
     assert "in 'count', by" in dict(out.report().opening)["How far off numbers are"]
+
+
+def test_shares_lie_between_0_and_1_or_are_not_known():
+    """A part of a total of counts is a share of it, whatever the data are: cutting loses none."""
+    cells = pd.DataFrame({"ward": ["A", "A", "B"], "age": ["0", "1", "0"]})
+    cells = cells.assign(women=[900, 1, 0], men=[1100, 0, 2])
+    table = with_total_rows(cells.assign(people=cells.women + cells.men), ["ward", "age"])
+    asked = {"hierarchy": ["ward", "age"], "totals": {"people": ["women", "men"]}, "epsilon": 0.1}
+    out = TableRelease(**asked, nonnegative=True, round_to=1).release(table)
+    drawn = table[["women", "men", "people"]].astype(float)
+    drawn.iloc[-1] = [5.0, -4.0, 1.0]  # of 2 people, under noise of dozens
+    out = replace(out, published=replace(out.published, unrounded=drawn))
+    for text, most in (
+        ("women / people", 1.0),
+        ("100 * women / people", 100.0),
+        ("1 - women / people", 1.0),
+        ("(women + men) / (2 * people)", 0.5),
+        ("`women[A / 0]` / `people[grand total]`", 1.0),
+    ):
+        found = out.function(text)
+        assert np.all((found.low >= 0) & (found.high <= most))
+        assert np.all((found.low <= found.value) & (found.value <= found.high))
+        assert "cut to what a part can be" in found.how
+        assert not found.warnings
+    for text in ("women / men", "people / women", "`women[A / 0]` / `people[B]`"):
+        assert "cut" not in out.function(text).how
+    shares = out.function("women / people")
+    assert shares.known[0]
+    assert str(shares[len(table) - 1]) == "not known (95 %: 0 to 1)"
+    told = out.report(functions=["women / people"]).published
+    assert told.rows[-1][-1] == "not known: noise is as large as the total"
+    assert not any("inf" in row[-1] for row in told.rows)
+    # nobody said that numbers are not negative: nothing is cut
+    assert "cut" not in TableRelease(**asked).release(table).function("women / people").how

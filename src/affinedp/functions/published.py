@@ -86,11 +86,14 @@ class FunctionInterval(Interval):
         Where the true value lies, piece by piece: two half lines where a denominator may be 0.
     warnings : tuple of str
         What a careful reader should know.
+    known : bool or array
+        Whether the ends say more than what holds for all data.
     """
 
     value: Any = np.nan
     pieces: Any = ()
     warnings: tuple[str, ...] = ()
+    known: Any = True
 
     @property
     def bounded(self) -> Any:
@@ -105,13 +108,14 @@ class FunctionInterval(Interval):
             more = [f"  and {count - SHOWN:,} more"] if count > SHOWN else []
             return "\n".join([told, *some, *more])
         where = " or ".join(f"{low:.6g} to {high:.6g}" for low, high in self.pieces)
-        return f"{float(self.value):.6g} ({100 * self.level:g} %: {where})"
+        shown = f"{float(self.value):.6g}" if self.known else "not known"
+        return f"{shown} ({100 * self.level:g} %: {where})"
 
     def __getitem__(self, place: Any) -> FunctionInterval:
         """Return some of several values."""
         return FunctionInterval(
             self.low[place], self.high[place], self.level, self.simultaneous, self.how,
-            self.value[place], self.pieces[place], self.warnings,
+            self.value[place], self.pieces[place], self.warnings, self.known[place],
         )  # fmt: skip
 
 
@@ -194,6 +198,7 @@ def within(found: FunctionInterval, low: float, high: float, why: str) -> Functi
         value=min(max(float(found.value), low), high),
         how=f"{found.how}; {why}",
         warnings=tuple(one for one in found.warnings if one != UNBOUNDED),
+        known=cut[0][0] > low or cut[-1][1] < high or low == high,
     )  # fmt: skip
 
 
@@ -208,6 +213,7 @@ def stacked(each: Sequence[FunctionInterval]) -> FunctionInterval:
         np.array([one.low for one in each]), np.array([one.high for one in each]),
         each[0].level, False, each[0].how, np.array([one.value for one in each]), pieces,
         tuple(dict.fromkeys(text for one in each for text in one.warnings)),
+        np.array([one.known for one in each]),
     )  # fmt: skip
 
 
@@ -700,9 +706,7 @@ def _certified(noise: Noise, asked: Asked, level: float) -> FunctionInterval:
     )
     pieces = [((float(a), float(b)),) for a, b in zip(bottom, top)]
     found = _shaped(asked, value, bottom, top, pieces, level, how, ())
-    return FunctionInterval(
-        found.low, found.high, level, True, how, found.value, found.pieces, found.warnings
-    )
+    return replace(found, simultaneous=True)
 
 
 def _shaped(
@@ -716,12 +720,16 @@ def _shaped(
     warnings: tuple[str, ...],
 ) -> FunctionInterval:
     """The interval in the shape of what the function returns."""
+    known = np.isfinite(low) | np.isfinite(high)
     if asked.shape == ():
         ends = float(low[0]), float(high[0])
-        return FunctionInterval(*ends, level, False, how, float(value[0]), pieces[0], warnings)
+        return FunctionInterval(
+            *ends, level, False, how, float(value[0]), pieces[0], warnings, bool(known[0])
+        )
     held = np.empty(len(pieces), dtype=object)
     held[:] = list(pieces)
     low, high, value = (np.reshape(one, asked.shape) for one in (low, high, value))
     return FunctionInterval(
-        low, high, level, False, how, value, held.reshape(asked.shape), warnings
-    )
+        low, high, level, False, how, value, held.reshape(asked.shape), warnings,
+        known.reshape(asked.shape),
+    )  # fmt: skip

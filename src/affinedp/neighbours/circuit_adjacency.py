@@ -553,13 +553,14 @@ def adjacency_of(
 ) -> Adjacency:
     """Return the neighbours that were asked for, by default Definition 4 with ``mu``."""
     checked_manifold(manifold)
-    if adjacency is None or (isinstance(adjacency, str) and adjacency == "entry"):
+    if adjacency is None or (isinstance(adjacency, str) and adjacency in ("entry", "circuits")):
         return CircuitAdjacency(manifold, 1.0 if mu is None else mu)
     if isinstance(adjacency, str):
         raise AffineDPError(
             f"adjacency={adjacency!r:.60} has no meaning for a manifold, which does not say in "
-            "which entries a person is counted: give 'entry' or an Adjacency such as "
-            "DirectionAdjacency, or describe the table"
+            "which entries a person is counted: leave it out ('circuits', or 'entry': any one "
+            "entry moves, Definition 4), give an Adjacency such as DirectionAdjacency, or describe "
+            "the table"
         )
     if mu is not None:
         raise AffineDPError("give mu or adjacency, not both: the adjacency has its own scale")

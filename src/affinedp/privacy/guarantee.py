@@ -230,10 +230,18 @@ class Guarantee(Locked):
         if count == 1:
             return self.holds(asked.epsilon, asked.delta)
         most = asked.epsilon * (1 + HOLDS_TOLERANCE)
-        if isinstance(self.curve, GaussianCurve):
-            together = GaussianCurve(self.curve.sensitivity * math.sqrt(count) * (1 + 4 * EPS))
+        together = self.curve_of_asked()
+        if together is not None:
             return together.delta(most) <= asked.delta
         return count * self.curve.epsilon(0.0) * (1 + EPS) <= most  # pure promises add up
+
+    def curve_of_asked(self) -> GaussianCurve | None:
+        """Return what all releases that were asked for promise, if their noise is Gaussian."""
+        if self.asked is None or not isinstance(self.curve, GaussianCurve):
+            return None
+        return GaussianCurve(
+            self.curve.sensitivity * math.sqrt(self.asked.releases) * (1 + 4 * EPS)
+        )
 
     def asked_for(self, asked: Asked | None) -> Guarantee:
         """Return the same guarantee that remembers what was asked for; refused if not kept.

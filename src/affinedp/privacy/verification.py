@@ -158,6 +158,11 @@ def _noise(
         if scale <= 0:
             raise AffineDPError(f"the scale of the noise must be positive, not {scale}")
         return sparse.csr_array(scale * sparse.eye_array(outputs)), 0.0
+    if np.ndim(noise_matrix) == 1:  # type: ignore[arg-type]
+        raise AffineDPError(
+            "noise_matrix is a list of numbers: give one number for i.i.d. noise, or "
+            "np.diag([...]) for one scale per output"
+        )
     matrix = real_matrix(noise_matrix, "noise_matrix")
     if matrix.shape[0] != outputs or matrix.shape[1] == 0:
         raise AffineDPError(

@@ -281,8 +281,12 @@ def _gain(guarantee: Guarantee) -> str:
     else:
         text = f"at most {percent(guess)} of guesses right{after}, where 50 % is a coin toss"
     if several and asked is not None:
-        allowed = percent(allowed_guess(asked.epsilon, asked.delta))
-        text += f"; at most {allowed} after all {asked.releases:,} releases"
+        together, after = guarantee.curve_of_asked(), f"after all {asked.releases:,} releases"
+        if together is not None:
+            text += f"; at most {percent(min(1.0, (1 + together.delta(0.0)) / 2))} {after}"
+        else:
+            allowed = percent(allowed_guess(asked.epsilon, asked.delta))
+            text += f"; at most {allowed} {after}, a bound from ε"
     return text
 
 

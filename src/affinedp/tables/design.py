@@ -204,6 +204,8 @@ def _split_design(
         releases=description.releases,
     )  # fmt: skip
     guarantee = _kept(mechanism.guarantee, description)
+    words = guarantee.neighbours.replace(domain.table, "the table")  # whose rows are the places
+    guarantee = replace(guarantee, neighbours=words)
     return DesignedNoise(
         description, layout, mechanism, guarantee, move=guarantee.neighbours,
         compared=mechanism.alternatives if shares.exact else (),

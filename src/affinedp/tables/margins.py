@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -22,7 +22,7 @@ from affinedp.mechanism import Mechanism
 from affinedp.parts import Locked
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.show.page import FOLDED_OUTPUTS, Report
-from affinedp.show.report import grouped_report
+from affinedp.show.report import grouped_report, headline
 from affinedp.strategies.margin_blocks import MarginTables
 from affinedp.strategies.margin_workloads import Workload
 from affinedp.strategies.margins import OfMargins
@@ -427,7 +427,7 @@ class MarginRelease(Description):
         return counts.astype(kind).reshape(shape)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class MarginDesign(Locked):
     """Noise for margins, with what it promises; nothing in it depends on private numbers.
 
@@ -442,11 +442,27 @@ class MarginDesign(Locked):
     """
 
     description: MarginRelease
-    mechanism: Mechanism = field(repr=False)
-    wanted: tuple[tuple[int, ...], ...] = field(repr=False)
+    mechanism: Mechanism
+    wanted: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
         _ = self.fitted  # what cannot be fitted is refused before any data is seen
+
+    @property
+    def title(self) -> str:
+        """What the noise is for, in one line."""
+        asked, words = self.description, self.mechanism.noise.words
+        where = f" in {len(asked.tree.parent):,} places" if asked.tree.levels else ""
+        return (
+            f"{words[0].upper()}{words[1:]} noise on {len(self.wanted):,} tables of "
+            f"{' × '.join(asked.names)}{where}"
+        )
+
+    def __repr__(self) -> str:
+        return f"<MarginDesign: {self.title}. {headline(self.guarantee)}>"
+
+    def __str__(self) -> str:
+        return str(self.report())
 
     @property
     def strategy(self) -> OfMargins | OfPlaces:
@@ -565,14 +581,8 @@ class MarginDesign(Locked):
         """Return what people want to read, compared with standard practice."""
         asked = self.description
         found = self.levels()
-        words = self.mechanism.noise.words
-        where = f" in {len(asked.tree.parent):,} places" if asked.tree.levels else ""
-        title = (
-            f"{words[0].upper()}{words[1:]} noise on {len(self.wanted):,} tables of "
-            f"{' × '.join(asked.names)}{where}"
-        )
         noise = zip(map(str, found.index), found["numbers"].tolist(), found["noise"].tolist())
-        report = grouped_report(self.mechanism, title, noise)
+        report = grouped_report(self.mechanism, self.title, noise)
         if self.fitted is not None:
             told = {**dict(report.promise), "neighbours": self.guarantee.neighbours}
             report = replace(report, promise=tuple(told.items()))
@@ -632,7 +642,7 @@ class MarginDesign(Locked):
         return ReleasedMarginTables(self, released, polars_of if polars else None)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ReleasedMarginTables:
     """Published margins.  Everything here may be shown to anyone.
 
@@ -647,8 +657,14 @@ class ReleasedMarginTables:
     """
 
     design: MarginDesign
-    released: MarginTables = field(repr=False)
-    back: Any = field(default=None, repr=False)
+    released: MarginTables
+    back: Any = None
+
+    def __repr__(self) -> str:
+        return (
+            f"<ReleasedMarginTables: {self.design.title}. {headline(self.guarantee)}. tables(), "
+            "interval() and report() show them>"
+        )
 
     @property
     def guarantee(self) -> Guarantee:

@@ -24,6 +24,7 @@ from affinedp.laws.sampler import Sampler
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.release.engines import engine_of, in_parts, publish_in_parts
 from affinedp.show.page import FOLDED_OUTPUTS, Report
+from affinedp.show.report import headline
 from affinedp.tables.describe import TableDescription
 from affinedp.tables.design import design_for_targets, design_table
 from affinedp.tables.frames import Given, given_table, with_recognised_margins, with_text_names
@@ -37,6 +38,7 @@ from affinedp.tables.report import (
     draw_bars,
     published_numbers,
     table_report,
+    table_title,
     units_of,
     whole_frames,
 )
@@ -44,8 +46,9 @@ from affinedp.tables.several import SeveralTables
 from affinedp.tables.table_functions import table_function
 
 CORRECTED = (
-    "Functions are computed from the numbers before rounding, less the bias that noise gives them: "
-    "they differ a little from what the numbers of this table give."
+    "Functions are computed from the numbers before they were rounded or made non-negative, less "
+    "the bias that noise gives them: they differ from what the numbers of this table give, most "
+    "where these are as small as their noise."
 )
 
 
@@ -257,7 +260,7 @@ class ReleasedTable:
             found = self.function(text, level=level)
             if np.shape(found.value) != (len(table),):
                 raise TableError(f"{text!r} names cells: a report takes functions of columns")
-            table = table.assign(**{text: found.value})
+            table = table.assign(**{text: np.where(found.known, found.value, np.nan)})
             ends[text] = tuple(low[[]].assign(end=end)["end"] for end in found)
         return replace(
             made,
@@ -305,7 +308,7 @@ class ReleasedTable:
         return self.back(made) if polars and self.back is not None else made
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TableDesign(DesignedNoise):
     """Noise for tables of one shape, with what it promises.
 
@@ -315,6 +318,12 @@ class TableDesign(DesignedNoise):
     def report(self) -> Report:
         """Return what people want to read, compared with standard practice."""
         return table_report(self)
+
+    def __repr__(self) -> str:
+        return f"<TableDesign: {table_title(self)}. {headline(self.guarantee)}>"
+
+    def __str__(self) -> str:
+        return str(self.report())
 
     def ready(
         self, table: Any, *, bound: float | None = None, sampler: Sampler = "bulk"

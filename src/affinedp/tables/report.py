@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Ends = Mapping[Any, tuple[Any, Any]]
 
+NOT_KNOWN = "not known: noise is as large as the total"
 SHOWN_BARS = 40
 LONGEST_NAME = 40
 # Totals so many times as noisy as cells: one weight for every level is suggested.
@@ -102,6 +103,8 @@ def published_numbers(
 
 def with_interval(value: float, low: float, high: float, digits: int) -> str:
     """Return a number and its interval as a text; ends are rounded outwards."""
+    if math.isnan(value):
+        return NOT_KNOWN
     step = 10.0**-digits
     ends = [low, high]
     if not isinstance(low, int):  # NumPy's, which keep infinite ends
@@ -238,7 +241,7 @@ def table_report(design: DesignedNoise, published: Published | None = None) -> R
     totals = [(label, text) for label, text in plain.totals if label not in left]
     return replace(
         plain,
-        title=printable(_title(design, published)),
+        title=printable(table_title(design, published)),
         promise=printed((*design.guarantee.summary(), *_scope(design, list(words), bare))),
         outputs=tuple(outputs),
         baseline=replace(plain.baseline, deviation=alone),
@@ -268,7 +271,8 @@ def _by_unit(design: DesignedNoise) -> Iterator[str]:
         yield f"by {size(math.sqrt(np.mean(design.deviations[own] ** 2)))} in {listed(names)}"
 
 
-def _title(design: DesignedNoise, published: Published | None) -> str:
+def table_title(design: DesignedNoise, published: Published | None = None) -> str:
+    """Return what a report is about, in one line."""
     layout = design.layout
     count = len(published.table) if published is not None else len(layout.row_names or ())
     rows = f" in {counted(count, 'row')}" if count else " in every row"

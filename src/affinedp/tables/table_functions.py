@@ -24,11 +24,13 @@ from affinedp.functions.published import (
     within,
 )
 from affinedp.intervals import checked_level
+from affinedp.tables.layout import Layout
 from affinedp.tables.noise import DesignedNoise
 from affinedp.tables.publish import Published
 from affinedp.tables.refusals import TableError, closest
 
 BOUNDED = "cut at the public bounds of the values, which hold it wherever a row is counted"
+SHARE = "cut to what a part can be of its total, wherever anybody is counted"
 
 
 def table_function(
@@ -52,17 +54,27 @@ def table_function(
         asked = read_function(mechanism, f, point[outputs], named)
         noise = Noise(mechanism, point[outputs], asked.places, design.enlargement)
         found = interval_for(noise, asked, checked_level(level), certified)
-        if bounds is None:
+        if bounds is None and not not_negative:
             return found
         asked = as_it_is(noise, asked)
-        ends = _ends_of_mean(asked, outputs[asked.places] // len(layout.columns), bounds)
-        return found if ends is None else within(found, *ends, BOUNDED)
+        entries = outputs[asked.places]
+        if bounds is not None:
+            ends = _ends_of_mean(asked, entries // len(layout.columns), bounds)
+            if ends is not None:
+                return within(found, *ends, BOUNDED)
+        ends = _ends_of_share(asked, entries.tolist(), above, not_negative)
+        return found if ends is None else within(found, *ends, SHARE)
 
     bounds, mu = None, design.description.mu
+    not_negative: set[int] = set()
+    if design.description.nonnegative:
+        not_negative = set(layout.private.tolist()) | layout.impossible
     if design.description.has_values and isinstance(mu, Mapping):
         amounts = layout.amounts(mu)
         each = np.array([[float(end) for end in amounts[name]] for name in layout.columns])
         bounds = each[outputs % len(layout.columns)]
+        not_negative |= set(outputs[bounds[:, 0] >= 0].tolist()) | layout.impossible
+    above = _totals_above(layout) if not_negative else {}
     columns, every = list(layout.columns), list(range(layout.cells))
     if layout.row_names is None:
         return stacked([computed(point, every, columns) for point in points])
@@ -151,6 +163,70 @@ def _ends_of_mean(asked: Asked, rows: IntArray, bounds: FloatArray) -> tuple[flo
     up, down = np.maximum(p, 0) / count, np.minimum(p, 0) / count
     ends = float(up @ low + down @ high), float(up @ high + down @ low)
     return min(ends), max(ends)
+
+
+# Of an entry, the totals that it is a part of, each with all of its parts.
+Above = dict[int, list[tuple[int, list[int]]]]
+
+
+def _totals_above(layout: Layout) -> Above:
+    """Return of every entry the totals that it is directly a part of."""
+    found: Above = {}
+    for relation in layout.relations:
+        size, total = dict(relation.coefficients), relation.total
+        if total is None:
+            continue
+        own = size.pop(total)
+        if relation.offset or any(value != -own for value in size.values()):
+            continue
+        for part in size:
+            found.setdefault(part, []).append((total, list(size)))
+    return found
+
+
+def _ends_of_share(
+    asked: Asked, entries: list[int], above: Above, not_negative: set[int]
+) -> tuple[float, float] | None:
+    """Between which numbers a ratio lies: parts, none of them negative, of a total of them.
+
+    The denominator is written as a sum that has every part of the numerator in it: then
+    Σ pᵢ xᵢ / Σ qᵢ xᵢ lies between the least and the largest pᵢ/qᵢ.
+    """
+    ratios = asked.ratios
+    if ratios is None or asked.shape:
+        return None
+    (p,), p0, (q,), q0 = ratios
+    if p0.any() or q0.any():
+        return None
+    parts, below = (
+        {entry: float(size) for entry, size in zip(entries, sizes) if size} for sizes in (p, q)
+    )
+    for part in list(parts):
+        for total, split in _path_up(part, above, below):
+            for form in (below, parts):
+                size = form.pop(total, 0.0)
+                for entry in split if size else ():
+                    form[entry] = form.get(entry, 0.0) + size
+    if not below.keys() >= parts.keys() or not below.keys() <= not_negative:
+        return None
+    if not below or min(below.values()) <= 0:
+        return None
+    shares = [parts.get(entry, 0.0) / size for entry, size in below.items()]
+    return min(shares), max(shares)
+
+
+def _path_up(part: int, above: Above, below: Mapping[int, float]) -> list[tuple[int, list[int]]]:
+    """The totals to split, from one that the denominator has down to the part; none if none."""
+    paths: list[tuple[int, list[tuple[int, list[int]]]]] = [(part, [])]
+    seen = {part}
+    for entry, path in paths:  # grows
+        if entry in below:
+            return path
+        for total, split in above.get(entry, ()):
+            if total not in seen:
+                seen.add(total)
+                paths.append((total, [(total, split), *path]))
+    return []
 
 
 def _of_columns(f: Any, columns: list[str]) -> bool:
