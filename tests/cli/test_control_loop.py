@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
-from affinedp.cli.control import load_noise
+from affinedp.cli.control import design_loop, load_noise
 from affinedp.control.loop_file import read_loop
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
@@ -143,6 +143,17 @@ def test_files_that_do_not_fit_a_gateway(file, old, new, said):
         result = CliRunner().invoke(app, ["control", *map(str, words)])
     assert said in str(result.exception)
     assert not state.exists()
+
+
+def test_a_range_without_limits_is_refused_when_noise_is_designed(file):
+    file.write_text(ROOM + "[sensors]\nrange = [-50, 50]\n")
+    with pytest.raises(AffineDPError, match=r"\[sensors\] range: .* Give reach="):
+        design_loop(read_loop(file))
+    file.write_text(ROOM + LIMITS)
+    design_loop(read_loop(file))
+    file.write_text(ROOM + LIMITS.replace("[[-5], [5]]", "[[5], [-5]]"))
+    with pytest.raises(AffineDPError, match=r"start: .* Write \[\[lows\], \[highs\]\]"):
+        design_loop(read_loop(file))
 
 
 def test_public_limits_keep_the_range(file):

@@ -42,6 +42,36 @@ def test_a_thermometer_over_a_week_and_a_year(steps, noise):
     assert re.search(r"\(Gateway\(every=\d+\), every in \[sensors\] of a file\)", m.notes[-1])
 
 
+LOOP = ClosedLoop(
+    ([[1, 0.1], [0, 1]], [[0.005], [0.1]], [[1, 0]]), [[3.4, 4.3]], [[0.8], [0.7]], [0.0, 0.0]
+)
+
+
+@pytest.mark.parametrize(("step", "least"), [(1e-4, "knorm"), (0.01, "gaussian")])
+@pytest.mark.parametrize("cost", [None, LOOP])
+def test_laws_are_compared_as_they_are_sent(step, least, cost):
+    def made(law):
+        return design_output_noise(
+            VEHICLE, 50, 1.0, 0.01, mu=[1, 0.1], cost=cost, law=law, resolution=step
+        )
+
+    def paid(m):
+        if cost is None:
+            return (noise_by_time(m) ** 2).sum()
+        return (LOOP.mean_square_error(m, 50) - LOOP.mean_square_error(None, 50)).sum()
+
+    best, costs = made("auto"), {law: paid(made(law)) for law in ("gaussian", "knorm")}
+    assert best.law == least == min(costs, key=costs.get)
+    assert paid(best) == costs[least]
+    for law, value in costs.items():
+        assert f"{law} {value / costs[least]:.3g}" in best.notes[-1]
+
+
+def test_a_matrix_says_nothing_about_fresh_noise():
+    with pytest.raises(AffineDPError, match="name a law"):
+        design_output_noise(VEHICLE, 9, 1.0, 0.01, cost=np.eye(2), law="auto", resolution=0.01)
+
+
 def test_what_is_stated_is_what_a_gateway_sends(tmp_path):
     for i, m in enumerate(
         (

@@ -1,6 +1,7 @@
 """K-norm noise for trajectories: the vehicle, long horizons, files, recorded trajectories."""
 
 import functools
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -104,9 +105,19 @@ def test_the_state_once():
     assert once_then_predict(noise).guarantee.epsilon() == pytest.approx(1.0)
 
 
-def test_delta_is_for_gaussian_noise():
-    with pytest.raises(AffineDPError, match="K-norm noise is designed for δ = 0"):
-        vehicle(law="knorm", delta=0.01)
+@pytest.mark.parametrize("law", ["knorm", "laplace"])
+def test_what_keeps_epsilon_keeps_epsilon_and_delta(law):
+    pure, asked = vehicle(20, law=law), vehicle(20, law=law, delta=0.01)
+    assert asked.expected_squared_error == pure.expected_squared_error
+    assert str(asked.guarantee.asked) == "ε = 1 at δ = 0.01"
+    price = dict(asked.report().opening)["What it costs"]
+    assert price == dict(pure.report().opening)["What it costs"]
+    for delta in (-0.1, 1.0, math.nan):
+        with pytest.raises(AffineDPError, match="delta"):
+            vehicle(20, law=law, delta=delta)
+
+
+def test_unknown_laws_are_refused():
     with pytest.raises(AffineDPError, match="law must be"):
         vehicle(law="cauchy")
 

@@ -129,7 +129,7 @@ def test_files_reports_and_gateways(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"epsilon": 1.0, "delta": 0.01}, "δ = 0"),
+        ({"epsilon": 1.0, "delta": 1.0}, "delta must be"),
         ({"epsilon": 0.0}, "positive"),
         ({"epsilon": math.nan}, "epsilon"),
     ],

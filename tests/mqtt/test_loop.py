@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from affinedp.control import ClosedLoop, Gateway, design_output_noise
+from affinedp.control import ClosedLoop, Dither, Gateway, design_output_noise
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.broker import Broker
 from affinedp.mqtt.cloud_process import Controller, run_cloud
@@ -133,6 +133,17 @@ def test_controller_and_plant(skipped):
             np.testing.assert_allclose(controller.answer(t - 2, None), inputs[t - 2], rtol=1e-12)
         np.testing.assert_allclose(answer, inputs[t], rtol=1e-12, atol=1e-12)
         plant.apply(answer)
+
+
+@pytest.mark.parametrize(("resolution", "grid"), [(0.5, 0.5), (Dither(2, 0.5), 0.125)])
+def test_a_plant_reads_in_the_steps_of_its_sensors(resolution, grid):
+    plant, exact = PlantModel(LOOP, resolution), PlantModel(LOOP)
+    for t in range(20):
+        codes = plant.measure() / grid
+        np.testing.assert_array_equal(codes, np.rint(codes))
+        assert np.abs(plant.measure() - exact.measure()).max() <= 0.25 + 0.125
+        for one in (plant, exact):
+            one.apply(np.full(one.inputs, 0.37 * t))
 
 
 def test_feedthrough_and_divergence_are_refused():

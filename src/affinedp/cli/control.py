@@ -115,15 +115,16 @@ def design_loop(
     }
     if read.adjacency == "input":
         shared |= {"window": read.window, "horizon": read.horizon, "objective": objective}
-        return design_input_noise(read.private, epsilon, delta, **shared)
+        found = design_input_noise(read.private, epsilon, delta, **shared)
+        read.check_sensors(found)
+        return found
 
     if objective != "sum":
         raise AffineDPError("objective='largest' is for private inputs (adjacency = \"input\")")
 
     def designed(chosen: str) -> Any:
-        least = delta if chosen in ("auto", "gaussian") else 0.0
         words: dict[str, Any] = {"adjacency": read.adjacency, "law": chosen, **shared}
-        return design_output_noise(read.dynamics, read.horizon, epsilon, least, **words)
+        return design_output_noise(read.dynamics, read.horizon, epsilon, delta, **words)
 
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -134,8 +135,8 @@ def design_loop(
     else:
         for warning in said:
             warnings.warn(warning.message, stacklevel=2)
-    # pure noise keeps more; the report still begins with what was asked for
-    return found.keeping(epsilon, delta)
+    read.check_sensors(found)
+    return found
 
 
 def gateway(
@@ -323,6 +324,9 @@ def plant(
     loop: Path = LOOP,
     out_broker: str | None = OWN_BROKER,
     log: Path | None = Option(None, help="Write x, y and u of each step here."),
+    resolution: str = Option(
+        "exact", help="Step to which readings are rounded, as for the gateway."
+    ),
     silence: Literal["stop", "hold"] = Option(
         "stop", help="Without an answer: end, or hold the input before and go on."
     ),
@@ -349,6 +353,7 @@ def plant(
             Place(public, read.mqtt["inputs"]),
             Place(inside, read.mqtt["measurements"]),
             stop,
+            resolution=read_resolution(resolution),
             log=log,
             period=period,
             resend=read.mqtt["resend"],

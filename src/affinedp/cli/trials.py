@@ -57,7 +57,8 @@ def trial(
     ),
     broker: str | None = Option(None, help="Public broker, host:port (default: start one)."),
     resolution: str | None = Option(
-        None, help="Step of the sensors, as for the gateway (default: exact, a simulation)."
+        None,
+        help="Step of the sensors, to which the plant rounds (default: the noise's, or exact).",
     ),
     period: float = PERIOD,
 ) -> Answer:
@@ -89,8 +90,9 @@ def trial(
     else:
         designed = load_noise(noise)
         read.check_noise(designed)
-    if resolution is None and not designed.design.resolution:
-        resolution = "exact"
+        read.check_sensors(designed)
+    if resolution is None:
+        resolution = ",".join(map(repr, designed.design.resolution)) or "exact"
     running: Processes = {}
     with ExitStack() as stack:
         stop = stack.enter_context(attended())
@@ -103,10 +105,11 @@ def trial(
             "cloud": [loop],
             "gateway": [
                 loop, "--mechanism", noise, "--state", home / "secret.db", "--in-broker", own,
-                *([] if resolution is None else ["--resolution", resolution]),
+                "--resolution", resolution,
             ],
             "plant": [
                 loop, "--out-broker", own, "--log", home / "plant.jsonl", "--period", period,
+                "--resolution", resolution,
             ],
         }  # fmt: skip
         for name, words in commands.items():

@@ -30,8 +30,9 @@ The keys, by table; those in brackets may be left out:
                 ``time-local`` (default), ``manifold``, ``initial``, ``forward`` or ``input``
                 (with E there is no default); [window] (for ``input``: steps in a row, or
                 ``inf``); [cost]: ``outputs`` (default) or ``tracking``
-[sensors]       for the gateway: [range] (low, high) of readings, with public limits that keep it,
-                [start] and [inputs] (low, high; [B], [D] if disturbances enter too);
+[sensors]       for the gateway: [range] of readings, with public limits that keep it, [start] of
+                x(0) and [inputs]; each is [low, high] for all entries, or [[lows], [highs]]
+                ([B], [D] if disturbances enter too);
                 [measurement_error], [fresh_noise] (one number, or one per output), [every]
 [mqtt]          topics [measurements], [noisy], [inputs]; seconds [wait] (for brokers at the
                 start), [linger] (after the last step), [resend], [patience] (without an answer)
@@ -53,8 +54,9 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.control.checks import shaped
 from affinedp.control.closed_loop import ClosedLoop
+from affinedp.control.gateway_path import Sending
 from affinedp.control.plant import PrivatePlant, SteeredPlant, plant_of
-from affinedp.control.sensors import Reach
+from affinedp.control.sensors import EXACT, Reach, sensor_of
 from affinedp.domains.dynamics import Dynamics, checked_horizon
 from affinedp.errors import AffineDPError
 from affinedp.files.documents import Document, Field, FileKind
@@ -191,6 +193,16 @@ class LoopFile:
                 f"the loop asks for ε = {epsilon:g} at δ = {delta:g} about {self.adjacency} "
                 f"neighbours, which this noise, made for {kind} ones, does not keep"
             )
+
+    def check_sensors(self, noise: Mechanism) -> None:
+        """Refuse a range that measurements can leave, where this noise does not hide that."""
+        if "range" in self.sensors:
+            sending = Sending.of(noise, self.horizon, self.sensors.get("every", 1))
+            sensor = sensor_of(sending.names, EXACT, limits=self.sensors["range"])
+            try:
+                sending.check_range(sensor, self.sensors.get("reach"))
+            except AffineDPError as error:
+                raise AffineDPError(f"[sensors] range: {error}") from None
 
     def _is_plant_of(self, noise: Mechanism) -> bool:
         """Whether the noise was made for the very numbers of the plant."""

@@ -30,6 +30,7 @@ from affinedp.domains.observability import output_gramian, revealed_coordinates
 from affinedp.domains.powers import HorizonTooLongError, inverted, log_growth
 from affinedp.errors import AffineDPError, AffineDPWarning
 from affinedp.exact.numbers import real_array
+from affinedp.exact.systems import LinearSystem
 from affinedp.laws.base import Law, LawName
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.knorm import KNorm
@@ -101,7 +102,8 @@ def design_output_noise(
         How many outputs are sent.  What happens later is not covered.  ``math.inf`` is for
         ``"initial"`` neighbours of a stable plant, and for ``"forward"`` ones.
     epsilon, delta : float
-        The promise to keep: ε ≥ 0 and 0 < δ < 1 for Gaussian, ε > 0 and δ = 0 for other noise.
+        The promise to keep: ε ≥ 0 and 0 < δ < 1 for Gaussian noise, ε > 0 and 0 ≤ δ < 1 for other
+        noise, which keeps ε at δ = 0.
     mu : float, array_like or mapping
         How far a state entry moves: one number, one per state (or by its name), or one per time and
         state.  Zero means that an entry is not private; for all times, that it is public.
@@ -116,7 +118,8 @@ def design_output_noise(
         outputs).  By default the outputs' squared error.
     law : {"gaussian", "laplace", "knorm", "auto"}
         The law of the noise; ``"forward"`` neighbours take Gaussian noise.  ``"auto"`` takes the
-        law of least cost; the notes say by how much.
+        law of least cost, of the noise that is sent if the sensors have steps; the notes say by how
+        much.
     tol : float
         Relative gap to certify (Gaussian).
     resolution : float, array_like or Dither, optional
@@ -180,11 +183,11 @@ def design_output_noise(
         raise AffineDPError(f"tol is a relative gap, at least 1e-14 and less than 1, not {tol}")
     dynamics = _endless(system, adjacency) if endless else dynamics_of(system, horizon)  # type: ignore[arg-type]
     chosen = trajectory_neighbours(dynamics, mu, adjacency)
-    if law == "auto":
-        found = _least_of_laws(chosen, epsilon, delta, cost, tolerance)
-    else:
-        found = _kept(chosen, law, epsilon, delta, cost, tolerance)
-    return with_sensors(found, resolution)
+
+    def made(law: LawName) -> Mechanism:
+        return with_sensors(_kept(chosen, law, epsilon, delta, cost, tolerance), resolution)
+
+    return _least_of_laws(made, epsilon, delta, cost) if law == "auto" else made(law)
 
 
 def independent_output_noise(
@@ -255,8 +258,8 @@ def _limit(law: str, epsilon: float, delta: float) -> float:
     if law not in ("laplace", "knorm"):
         raise AffineDPError(f"law must be 'gaussian', 'laplace' or 'knorm', not {law!r}")
     name = "Laplace" if law == "laplace" else "K-norm"
-    if delta != 0.0:
-        raise AffineDPError(f"{name} noise is designed for δ = 0; delta must be 0")
+    if not 0 <= float(real_array(delta, "delta", 0)) < 1:
+        raise AffineDPError(f"delta must be at least 0 and less than 1, not {delta!r}")
     limit = float(real_array(epsilon, "epsilon", 0))
     if limit <= 0:
         raise AffineDPError(f"epsilon must be positive for {name} noise, not {epsilon!r}")
@@ -407,27 +410,27 @@ def _at_the_limit(mechanism: Mechanism, limit: float) -> Mechanism:
 
 
 def _least_of_laws(
-    neighbours: TrajectoryAdjacency, epsilon: float, delta: float, cost: Any, tol: float
+    made: Callable[[LawName], Mechanism], epsilon: float, delta: float, cost: Any
 ) -> Mechanism:
     """The law of least cost: pure ones keep ε without δ, which is more than is asked for."""
-    laws: list[tuple[LawName, float]] = [("gaussian", delta)] if delta > 0 else []
-    laws += [("knorm", 0.0), ("laplace", 0.0)] if epsilon > 0 else []
+    laws: list[LawName] = ["gaussian"] if delta > 0 else []
+    laws += ["knorm", "laplace"] if epsilon > 0 else []
     if not laws:
         raise AffineDPError("ε = 0 needs δ > 0")
     found: list[tuple[Mechanism, list[warnings.WarningMessage]]] = []
     refused: dict[str, Exception] = {}
-    for law, each in laws:
+    for law in laws:
         try:
             with warnings.catch_warnings(record=True) as heard:
                 warnings.simplefilter("always")  # of laws that are not taken nobody need hear
-                found.append((_kept(neighbours, law, epsilon, each, cost, tol), heard))
+                found.append((made(law), heard))
         except (AffineDPError, ArithmeticError, np.linalg.LinAlgError) as error:
             refused[law] = error
     if not found:
         raise next(iter(refused.values()))
-    dynamics = neighbours.domain
+    dynamics = found[0][0].domain
     weight = _weight(cost, dynamics, output_gramian(dynamics))
-    costs = [float(np.trace(weight @ one.noise.covariance(_start(one)))) for one, _ in found]
+    costs = [_cost_as_sent(one, cost, weight) for one, _ in found]
     # of equal ones the first: a gateway sends K-norm noise, and no Laplace noise
     best = next(i for i, value in enumerate(costs) if value <= min(costs) * (1 + SAME))
     chosen, said = found[best]
@@ -436,11 +439,30 @@ def _least_of_laws(
     )
     for warning in said:
         warnings.warn(warning.message, stacklevel=4)
-    note = f"the law of least cost, relative to it: {others}"
+    sensors = "" if chosen.design.sent is None else " with these sensors"
+    note = f"the law of least cost{sensors}, relative to it: {others}"
     note += "".join(f"; {law} noise is out of reach: {error}" for law, error in refused.items())
-    chosen = chosen.with_design(notes=(*chosen.notes, note), least=None)
-    # with the δ that was asked for
-    return with_lower_bound(chosen, cost, epsilon, delta).keeping(epsilon, delta)
+    return chosen.with_design(notes=(*chosen.notes, note))
+
+
+def _cost_as_sent(mechanism: Mechanism, cost: Any, weight: FloatArray) -> float:
+    """What noise costs, with all that hides the sensors' steps."""
+    designed = float(np.trace(weight @ mechanism.noise.covariance(_start(mechanism))))
+    sent, horizon = mechanism.design.sent, mechanism.domain.horizon
+    if sent is None:
+        return designed
+    if cost is None:
+        return float(sent.factor**2 * designed + horizon * sum(sent.added))
+    if not hasattr(cost, "noise_response"):
+        raise AffineDPError(
+            "cost as a matrix is about noise on x(0), and says nothing about noise that is fresh "
+            "at every step, which hides the sensors' steps: name a law, or leave cost or "
+            "resolution out"
+        )
+    # noise at t = 0, …, T − 1 shows in the errors up to T
+    squares = LinearSystem(*cost.noise_response()).impulse(horizon + 1) ** 2 @ np.array(sent.added)
+    times = np.minimum(horizon, np.arange(horizon + 1, 0, -1))
+    return float(sent.factor**2 * designed + times @ squares.sum(axis=1))
 
 
 def _with_notes(mechanism: Mechanism) -> Mechanism:

@@ -201,10 +201,15 @@ def _ends(given: tuple[ArrayLike, ArrayLike], name: str, size: int) -> _Box:
         low, high = (np.broadcast_to(real_array(v, name), (size,)) for v in given)
     except (TypeError, ValueError):
         raise AffineDPError(
-            f"{name} must be a pair (low, high), of numbers or of {size} numbers each"
+            f"{name} must be [low, high], or [[lows], [highs]] with {size} numbers each"
         ) from None
     if np.any(low > high):
-        raise AffineDPError(f"{name}: the lower end is above the upper one")
+        place = int(np.argmax(low > high))
+        raise AffineDPError(
+            f"{name}: the lower end of entry {place + 1} is {low[place]:g}, above its upper end "
+            f"{high[place]:g}. Write [[lows], [highs]]: first the lower ends of all entries, then "
+            "the upper ones"
+        )
     return low, high
 
 
@@ -345,9 +350,41 @@ def check_range(sensor: Sensor, dynamics: Dynamics, reach: Reach | None) -> None
 def _steps(
     resolution: Resolution | str | None, count: int
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    found = [
+        (one.declared, one.grid) if isinstance(one, Dither) else (one, one)
+        for one in _each(resolution, count)
+    ]
+    return tuple(step for step, _ in found), tuple(grid for _, grid in found)
+
+
+def read_by(y: FloatArray, resolution: Resolution | str) -> FloatArray:
+    """Return what sensors make of outputs, in a simulation: rounded to their steps.
+
+    Examples
+    --------
+    >>> read_by(np.array([0.26, 1.3]), [0.1, 0.5]).tolist()
+    [0.30000000000000004, 1.5]
+    """
+    found = np.array(y, dtype=np.float64)
+    for i, one in enumerate(_each(resolution, len(found))):
+        if isinstance(one, Dither):
+            offset = one.draw()[0]
+            found[i] = one.subtract(_rounded(found[i] + offset, one.step), offset)
+        else:
+            found[i] = _rounded(found[i], one)
+    return found
+
+
+def _rounded(value: float, step: float) -> float:
+    """What a converter gives, halves up."""
+    return math.floor(value / step + 0.5) * step
+
+
+def _each(resolution: Resolution | str | None, count: int) -> list[float | Dither]:
+    """The step or the converter of each output; none if readings are exact."""
     if isinstance(resolution, str):
         if resolution == EXACT:
-            return (), ()
+            return []
         raise AffineDPError(
             f'resolution must be the step of each sensor, Dither(…) or "exact" (simulation), not '
             f"{resolution!r}"
@@ -369,17 +406,16 @@ def _steps(
         each = values.tolist()
     if len(each) != count:
         raise AffineDPError(f"resolution: {len(each)} given, but there are {count} outputs")
-    steps = [_one(item) for item in each]
-    return tuple(step for step, _ in steps), tuple(grid for _, grid in steps)
+    return [_one(item) for item in each]
 
 
-def _one(item: Any) -> tuple[float, float]:
+def _one(item: Any) -> float | Dither:
     if isinstance(item, Dither):
-        return item.declared, item.grid
+        return item
     values = per_output(item, "resolution", 1)
     if values is None:
         raise AffineDPError("resolution: one of the outputs has none")
-    return float(values[0]), float(values[0])
+    return float(values[0])
 
 
 def _limits(

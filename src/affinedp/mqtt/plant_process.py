@@ -14,6 +14,7 @@ import numpy as np
 from affinedp.arrays import FloatArray
 from affinedp.control.closed_loop import ClosedLoop
 from affinedp.control.gateway import checked_run
+from affinedp.control.sensors import EXACT, Resolution, read_by
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.loop_messages import decode, encode
 from affinedp.mqtt.messages import Dropped
@@ -28,15 +29,15 @@ Silence = Literal["stop", "hold"]
 
 
 class PlantModel:
-    """The plant of a :class:`~affinedp.control.ClosedLoop`, from x0 on."""
+    """The plant of a :class:`~affinedp.control.ClosedLoop`, from x0 on, and its sensors."""
 
-    def __init__(self, loop: ClosedLoop) -> None:
+    def __init__(self, loop: ClosedLoop, resolution: Resolution | str = EXACT) -> None:
         if np.any(loop.plant.D):
             raise AffineDPError(
                 "y(t) of this plant depends on u(t) (D is not zero), but u(t) is the answer to "
                 "y(t): a plant on the network needs D = 0"
             )
-        self._plant = loop.plant
+        self._plant, self._resolution = loop.plant, resolution
         self.state = loop.x0
 
     @property
@@ -45,8 +46,8 @@ class PlantModel:
         return self._plant.inputs
 
     def measure(self) -> FloatArray:
-        """Return y(t) = C x(t)."""
-        return np.asarray(self._plant.C @ self.state)
+        """Return y(t) = C x(t), as its sensors read it."""
+        return read_by(self._plant.C @ self.state, self._resolution)
 
     def apply(self, given: FloatArray) -> None:
         """Move to x(t+1) = A x(t) + B u(t)."""
@@ -63,6 +64,7 @@ def run_plant(
     target: Place,
     stop: threading.Event,
     *,
+    resolution: Resolution | str = EXACT,
     run: str | None = None,
     log: Path | None = None,
     period: float = 0.0,
@@ -72,14 +74,14 @@ def run_plant(
     on_step: OnStep | None = None,
     wait: float = 0.0,
 ) -> Outcome:
-    """Simulate the plant in lockstep: send y(t), wait for u(t), move on.
+    """Simulate the plant in lockstep: send y(t), read by its sensors, wait for u(t), move on.
 
     ``run`` names this run, as no other is named; a random name by default.  The log, with x, y and
     u of each step, is secret.  Without an answer for ``patience`` seconds the plant ends, or with
     ``silence="hold"`` applies the input before once more; brokers are waited for at the start for
     ``wait`` seconds.
     """
-    plant = PlantModel(loop)
+    plant = PlantModel(loop, resolution)
     name = secrets.token_hex(8) if run is None else checked_run(run)
     given = np.zeros(plant.inputs)
     with JsonLines(log) as lines, Channel(source, target, patience=wait, stop=stop) as channel:

@@ -315,11 +315,11 @@ def size(value: float) -> str:
 
 
 def _cost(guarantee: Guarantee) -> str:
-    asked = guarantee.asked
+    asked, pure = guarantee.asked, guarantee.epsilon(0.0)
     if asked is not None and asked.releases == 1 and guarantee.keeps_asked():
-        price = str(asked)
+        # noise that keeps ε without δ takes no δ
+        price = str(replace(asked, delta=0.0) if pure <= asked.epsilon else asked)
     else:
-        pure = guarantee.epsilon(0.0)
         delta = 0.0 if math.isfinite(pure) else (asked.delta if asked else 1e-6)
         at = f" at δ = {delta:g}" if delta else ""
         price = f"ε = {round_up(guarantee.epsilon(delta), 4)}{at}"
