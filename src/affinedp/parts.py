@@ -172,8 +172,8 @@ class ReadOnlyDict(dict[Any, Any]):
     def _refuse(self, *_: object, **__: object) -> typing.NoReturn:
         raise AffineDPError("this dictionary is read-only: a promise rests on it")
 
-    __setitem__ = __delitem__ = __ior__ = _refuse  # type: ignore[assignment]
-    clear = pop = popitem = setdefault = update = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __ior__ = _refuse
+    clear = pop = popitem = setdefault = update = _refuse
 
     def __reduce__(self) -> Any:
         return ReadOnlyDict, (dict(self),)
