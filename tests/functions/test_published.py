@@ -351,3 +351,13 @@ def test_margins_by_labels_and_places():
     ):
         with pytest.raises(adp.AffineDPError, match=said):
             out.function(text)
+
+
+@pytest.mark.parametrize("design", [adp.design_gaussian, adp.design_laplace, adp.design_knorm])
+def test_a_linear_function_has_the_interval_of_its_combination(design):
+    m = design(THREE, epsilon=1.0, **({"delta": 1e-6} if design is adp.design_gaussian else {}))
+    y = np.array([30.0, 70.0, 100.0])
+    found = m.function(y, "(a - 2*b) / 4 + 1")
+    wanted = m.interval(y, combination=[0.25, -0.5, 0.0])
+    assert found.low == pytest.approx(float(wanted.low) + 1, rel=1e-9)
+    assert found.high == pytest.approx(float(wanted.high) + 1, rel=1e-9)

@@ -533,11 +533,15 @@ def _fieller_by_reach(
     rest, q = (np.repeat(form, 2, axis=0) for form in forms)
     size, inside = np.repeat(np.abs(c), 2), -np.repeat(reach, 2)
     sign = np.tile([-1.0, 1.0], len(theta))
-    slope = size - np.repeat(noise.reach(forms[1], level), 2)
+    linear = ~q.any(axis=1)
+    below = np.zeros(len(size)) if linear.all() else np.repeat(noise.reach(forms[1], level), 2)
+    slope = size - below
     apart = slope > 1e-9 * size
     # without noise on the rest, Q(r − τq) is τ Q(q)
     ends = np.where(apart & (inside == 0), 0.0, np.inf)
-    kept = np.flatnonzero(apart & (inside < 0))
+    with np.errstate(all="ignore"):  # a number below the line has no noise: Q(r) by it
+        ends = np.where(apart & linear, -inside / size * (1 + 4 * EPS), ends)
+    kept = np.flatnonzero(apart & ~linear & (inside < 0))
     at = 1.01 * -inside[kept] / slope[kept]
     farthest = FARTHEST * at
 
@@ -559,7 +563,7 @@ def _fieller_by_reach(
         going = unseen | (out & (next_ < (1 - CLOSE) * at))
         kept, at, farthest = kept[going], next_[going], farthest[going]
     if not _concave(noise.mechanism.noise):
-        (found,) = np.nonzero(np.isfinite(ends) & (ends > 0))
+        (found,) = np.nonzero(np.isfinite(ends) & (ends > 0) & ~linear)
         first = ends[found]
         for times, farther in pairwise((*SCANNED, np.inf)):
             shifts = times * first
