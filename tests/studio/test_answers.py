@@ -70,6 +70,14 @@ def test_the_files_do_what_the_page_shows(name, tmp_path, monkeypatch, capsys):
     assert shown["kept"] <= question.epsilon * (1 + 1e-9)
 
 
+def test_the_report_says_whom_it_protects():
+    files = tasks.design(QUESTIONS["a person"])["files"]
+    assert "any one person: whether they are in the data" in files["report.html"].lower()
+    assert (
+        "one person joins or leaves" in json.loads(files["mechanism.json"])["stated"]["neighbours"]
+    )
+
+
 def test_the_leak_is_that_of_the_definition():
     """Laplace noise of scale 1 on a total and its parts, by hand: two numbers move by one."""
     answer = answers.leak(Question())

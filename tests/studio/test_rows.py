@@ -1,27 +1,23 @@
 """Equations between rows: found, told apart from those within, and looked at as a whole."""
 
+import runpy
+import sys
+
 import pytest
 
 pytest.importorskip("fastapi", reason="needs the extra studio")
-from affinedp.discovery.found import UNDECIDED
+import affinedp as adp
 from affinedp.errors import AffineDPError
-from affinedp.studio import looking
-from affinedp.studio.question import Look, Tied
+from affinedp.files.data import read_table
+from affinedp.studio import looking, tasks
+from affinedp.studio.question import Look, Question, Sketch, Tied
 from affinedp.studio.uploads import Held
+from affinedp.tables.files import labelled, read_release
 
 ROWS = {"north": (310, 127), "south": (95, 441), "east": (273, 268), "all": (678, 836)}
 LINES = [f"{place},{women},{men},{women + men}" for place, (women, men) in ROWS.items()]
 TABLE = "region,women,men,total\n" + "\n".join(LINES) + "\n"
 HELD = Held("places.csv", TABLE.encode())
-
-
-def said(text):
-    """The description, with the sum as a total in the words of whoever knows the table."""
-    decided = text.replace('"total = women + men",', "").replace(UNDECIDED, "")
-    return f'totals = {{ "total" = ["women", "men"] }}\n{decided}'
-
-
-TIE = 'row_totals = { "all" = ["north", "south", "east"] }'
 
 
 def test_equations_between_rows_are_told_apart_with_what_they_cost():
@@ -32,17 +28,64 @@ def test_equations_between_rows_are_told_apart_with_what_they_cost():
     assert between["cost"] == 2.0
 
 
-def test_the_description_can_be_completed_and_looked_at():
-    text = looking.discover_in((HELD, Look(file="x")))["table"]
-    with pytest.raises(AffineDPError, match="between_rows"):
-        looking.table((HELD, Tied(file="x", text=text)))
-    text = said(text)
-    apart = looking.table((HELD, Tied(file="x", text=text)))
-    assert not apart["tied"]
-    whole = looking.table((HELD, Tied(file="x", text=f"{TIE}\n{text}")))
-    assert whole["tied"]
-    assert sum(one["numbers"] for one in whole["levels"]) == 12
-    assert "person" in whole["promise"]
+NESTED = """ward,age,women,men,people
+,,109,91,200
+Elm,,48,43,91
+Oak,,61,48,109
+Elm,0-15,7,13,20
+Elm,16-64,27,26,53
+Elm,65+,14,4,18
+Oak,0-15,17,15,32
+Oak,16-64,25,16,41
+Oak,65+,19,17,36
+"""
+
+
+@pytest.mark.parametrize(
+    ("table", "total", "tie"),
+    [
+        (TABLE, "total", 'all = ["north", "south", "east"]'),
+        (NESTED, "people", 'hierarchy = ["ward", "age"]'),
+    ],
+    ids=["labels", "levels"],
+)
+def test_the_description_is_published_as_it_is_saved(table, total, tie, tmp_path, monkeypatch):
+    """Everyone is in several rows: the script refuses, and the description pays for them once."""
+    held = Held("t.csv", table.encode())
+    found = looking.discover_in((held, Look(file="x")))
+    question = Question(equations=f"{total} = women + men", hidden="person", delta=1e-6)
+    sketch = Sketch(question=question, rows=found["rows"])
+    text = looking.description(sketch)["text"]
+    assert tie in text
+    data, description = tmp_path / "t.csv", tmp_path / "table.toml"
+    data.write_text(table, encoding="utf-8")
+    description.write_text(text, encoding="utf-8")
+    assert "person" in looking.table((held, Tied(file="x", text=text)))["promise"]
+    read = read_release(description)
+    assert read.release.totals == {total: ["women", "men"]}
+    with adp.Ledger(tmp_path / "own.db", epsilon=1.0, delta=1e-6, protects="one person") as ledger:
+        rows = labelled(read_table(data), read.index, "t.csv")
+        published = read.release.release(rows, ledger=ledger)
+    women, men, people = (published.table[name] for name in ("women", "men", total))
+    assert ((women + men - people).abs() < 1e-6).all()
+    publish = tmp_path / "publish.py"
+    publish.write_text(tasks.design(question)["files"]["publish.py"], encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["publish.py", "t.csv", "--different-people"])
+    with pytest.raises(SystemExit, match="several rows.*table.toml"):
+        runpy.run_path(str(publish))
+    assert not (tmp_path / "budget.db").exists()
+    with pytest.raises(AffineDPError, match="several rows"):
+        looking.check_untied(read_table(data), ["women"], "t.csv")
+
+
+def test_only_what_can_hardly_be_anything_but_counts_is_filled_in_together():
+    """Numbers of persons and incomes, of which many are 0, are asked for one by one."""
+    lines = [f"{i},{i % 3 and 20_000 + 7 * i * i},{i % 5},{i % 4 / 2}" for i in range(60)]
+    people = "\n".join(["id,income,visits,hours", *lines])
+    found = looking.discover_in((Held("people.csv", people.encode()), Look(file="x")))
+    assert found["numbers"] == ["id", "income", "visits", "hours"]
+    assert found["counts"] == ["visits"]
 
 
 def test_a_wrong_description_is_refused_in_words():
@@ -70,29 +113,36 @@ def test_what_may_be_chance_is_shown_and_not_taken(studio, page, tmp_path):
     assert page.find("equations").get_property("value") != ""
 
 
-def test_between_rows_in_the_page(studio, page, tmp_path):
-    import affinedp as adp
-
+def test_rows_that_are_people_or_totals_are_not_handed_out(studio, page, tmp_path):
     (tmp_path / "places.csv").write_text(TABLE, encoding="utf-8")
-    with adp.Ledger(tmp_path / "budget.db", epsilon=90.0, protects="one person"):
-        pass
     page.open(studio.link)
     page.find("file").send_keys(str(tmp_path / "places.csv"))
     page.until("document.getElementById('discover')")
+    page.settled()
+    assert "one person" in page.text("claim")
+    page.press("[name=row-is][value=person]")
+    page.settled()
+    assert "count_people" in page.find("row-is-said").text
+    page.write("equations", "total = women + men")
+    page.write("also", "")
+    page.counts_people()
+    handed_out = page.driver.find_element("css selector", "[data-file='publish.py']").is_enabled
+    assert handed_out()
+    page.press("[name=row-is][value=person]")
+    page.settled()
+    assert not handed_out()
+    page.counts_people()
     page.click("discover")
     page.until("document.getElementById('table-text')")
-    assert "Equations between rows: 1 found" in page.text("rows-card")
-    page.write("equations", "total = women + men")
-    page.click("counts-all")
     page.settled()
-    text = page.find("table-text").get_property("value")
-    page.write("table-text", f"{TIE}\n{said(text)}")
+    assert "Equations between rows: 1 found" in page.text("rows-card")
+    assert "several rows" in page.text("claim")
+    assert not handed_out()
+    page.driver.execute_script("document.getElementById('publishing').open = true")
+    page.click("preview")
+    assert "Finish the steps" in page.text("preview-said")
+    assert 'total = ["women", "men"]' in page.find("table-text").get_property("value")
     page.click("table-look")
     page.until("document.querySelector('#table-said table')")
     assert "no private number" in page.text("table-said")
-    page.driver.execute_script("document.getElementById('publishing').open = true")
-    page.write("ledger", str(tmp_path / "budget.db"))
-    page.click("preview")
-    page.until("document.getElementById('publish')")
-    assert "Equations between rows were found" in page.text("preview-said")
     assert page.complaints() == []

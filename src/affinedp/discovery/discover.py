@@ -120,8 +120,7 @@ def discover(
         time = order_of(order, read)
         search = Search(read, promise, limit, rng, known, within.relations, by, time, notes)
         later = [one for lag in lags_of(lags, read.rows) for one in between_times(search, lag)]
-        tied, levels = hierarchies(search)
-        totals: list[tuple[str, tuple[str, ...]]] = []
+        tied, levels, totals = hierarchies(search)
         if not tied:
             tied = items(search)
             if not tied:

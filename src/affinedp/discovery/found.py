@@ -362,9 +362,9 @@ class Discovery:
         """Whether a table file has a key of its own for this equation."""
         if one.pattern == "change":
             return any(column in one.columns for column in self.changes)
-        return (one.pattern == "hierarchy" and bool(self.hierarchy)) or (
-            one.pattern == "total row" and bool(self.row_totals)
-        )
+        if one.pattern == "hierarchy":
+            return bool(self.hierarchy or self.row_totals)
+        return one.pattern == "total row" and bool(self.row_totals)
 
     def _remark(self, one: DiscoveredEquation) -> str:
         if one.kind == "rounded":

@@ -211,8 +211,10 @@ def _marks(label: Labels) -> list[int]:
     return [*nothing, *words, *(rest if len(label.values) <= FEW_VALUES else [])]
 
 
-def hierarchies(search: Search) -> tuple[list[DiscoveredEquation], tuple[str, ...]]:
-    """Return sums by label columns in words, and the levels of the hierarchy that they make."""
+def hierarchies(
+    search: Search,
+) -> tuple[list[DiscoveredEquation], tuple[str, ...], list[tuple[str, tuple[str, ...]]]]:
+    """Return sums by label columns in words, their levels, or else total rows by their labels."""
     out = []
     families = [
         one
@@ -226,9 +228,21 @@ def hierarchies(search: Search) -> tuple[list[DiscoveredEquation], tuple[str, ..
         out.append(one.told(search, text, "hierarchy"))
     labels = {one.label for one in families}
     if any(one.mark is not None or set(one.others) - labels for one in families):
-        return out, ()
+        named = [one for one in families if not one.others]  # one label column names every row
+        return out, (), _by_name(search.table, named)
     # a level with fewer totals is higher
-    return out, tuple(one.label for one in sorted(families, key=lambda one: len(one.groups)))
+    levels = tuple(one.label for one in sorted(families, key=lambda one: len(one.groups)))
+    return out, levels, []
+
+
+def _by_name(table: ExactTable, found: list[RowSums]) -> list[tuple[str, tuple[str, ...]]]:
+    """The total rows of all columns and their parts, by the names of the rows."""
+    return [
+        (table.row_name(row), tuple(map(table.row_name, parts)))
+        for one in found
+        if not one.not_columns
+        for row, parts in one.groups
+    ]
 
 
 # ---------------------------------------------------------------------- without labels
@@ -351,9 +365,4 @@ def total_rows(
         out.append(one.told(search, f"[{table.row_name(row)}] = {right}", "total row"))
     if table.row_names is None:
         return out, []
-    return out, [
-        (table.row_name(row), tuple(map(table.row_name, parts)))
-        for one in found
-        if not one.not_columns
-        for row, parts in one.groups
-    ]
+    return out, _by_name(table, found)

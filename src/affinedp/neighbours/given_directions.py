@@ -75,7 +75,8 @@ class DirectionAdjacency(Adjacency):
     @property
     def words(self) -> str:
         """Who counts as a neighbour, in words."""
-        return counted(self._directions.shape[1], "given direction")
+        given = counted(self._directions.shape[1], "given direction")
+        return f"{self._unit}, in one of {given}" if self._unit else given
 
     @property
     def unit(self) -> str:

@@ -241,7 +241,9 @@ def percent(share: float) -> str:
 
 # Of trajectories and plants: what moves, or jumps, and how.
 _MOVES = re.compile(r"(?:initial|time-local|input|forward): one (.*?) (move|jump)s (.*)", re.DOTALL)
-_PERSON = re.compile(r"\b(one person|a household of up to \d+) more or less\b")
+_PERSON = re.compile(
+    r"\b(one person|a household of up to \d+) (?:more or less|joins or leaves)\b(?!, or)"
+)
 
 
 def who(neighbours: str) -> str:

@@ -115,12 +115,12 @@ def known_of(question: Question) -> Known:
         adjacency = CircuitAdjacency(manifold, _mu(question, manifold))
         return Known(texts, manifold, adjacency, adjacency.words)
     description = TableDescription(
-        **_said(texts),
+        **totals_said(texts),
         columns=manifold.names,
         epsilon=1.0,
         adjacency=question.hidden,
         at_most=question.counted if question.hidden == "person" else None,
-        mu=_mu_by_name(question, manifold),
+        mu=mu_by_name(question, manifold),
     )
     layout = layout_of(description, _empty_row(manifold.names))
     try:
@@ -151,7 +151,7 @@ _SUM = rf"{_NAME}(?:\s*\+\s*{_NAME})+"
 _TOTAL = re.compile(rf"\s*(?:{_NAME}\s*=\s*{_SUM}|{_SUM}\s*=\s*{_NAME})\s*")
 
 
-def _said(texts: Sequence[str]) -> dict[str, Any]:
+def totals_said(texts: Sequence[str]) -> dict[str, Any]:
     """Sums that are written as such, by the column that they make, and all other equations."""
     totals: dict[str, list[list[str]]] = {}
     others = []
@@ -198,11 +198,11 @@ def reach_of(known: Known, question: Question) -> FloatArray:
 
 
 def _mu(question: Question, manifold: AffineManifold) -> Any:
-    mu = _mu_by_name(question, manifold)
+    mu = mu_by_name(question, manifold)
     return [mu[name] for name in manifold.names] if isinstance(mu, dict) else mu
 
 
-def _mu_by_name(question: Question, manifold: AffineManifold) -> Any:
+def mu_by_name(question: Question, manifold: AffineManifold) -> Any:
     """One number, or one per name where some differ; names of other equations are left out."""
     own = {name: size for name, size in question.moves.items() if name in manifold.names}
     if not own:

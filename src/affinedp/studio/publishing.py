@@ -20,6 +20,7 @@ from affinedp.errors import AffineDPError
 from affinedp.files.data import read_table, with_ends
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
+from affinedp.studio.looking import check_untied
 from affinedp.studio.question import Publication
 from affinedp.studio.uploads import Held
 
@@ -157,6 +158,7 @@ def _read(offer: Offer) -> tuple[Mechanism, Any]:
             f"{held.name} has no column {missing[0]!r}, which the equations speak of: choose the "
             "file with the numbers to publish"
         )
+    check_untied(table, mechanism.manifold.names, held.name)
     return mechanism, table[[name for name in table if name in names]]
 
 

@@ -89,6 +89,23 @@ class Look(Strict):
     delta: Delta = 0.0
 
 
+class RowSums(Strict):
+    """What was found about the rows of a file, in the words of a table file."""
+
+    index: tuple[Name, ...] = ()
+    hierarchy: tuple[Name, ...] = ()
+    row_totals: dict[Name, tuple[Name, ...]] = Field(default_factory=dict)
+    changes: dict[Name, Name] = Field(default_factory=dict)
+    uncovered: tuple[Text, ...] = ()  # found, and no key of a table file says it
+
+
+class Sketch(Strict):
+    """A table file that is asked for: what was said in steps 1 to 3, and the rows."""
+
+    question: Question
+    rows: RowSums
+
+
 class Tied(Strict):
     """A table whose rows are tied by equations, to be looked at as a whole."""
 

@@ -23,7 +23,17 @@ from affinedp.errors import AffineDPError
 from affinedp.studio.guard import Guard
 from affinedp.studio.jobs import Busy, Job, Jobs
 from affinedp.studio.publishing import Offer
-from affinedp.studio.question import Look, Meeting, Plant, Publication, Question, Share, Tied, Wish
+from affinedp.studio.question import (
+    Look,
+    Meeting,
+    Plant,
+    Publication,
+    Question,
+    Share,
+    Sketch,
+    Tied,
+    Wish,
+)
 from affinedp.studio.uploads import MOST_BYTES, Shelf, checked_kind
 
 # How long a question waits for its answer before it is told how far that is.
@@ -44,6 +54,7 @@ ASKED: Mapping[str, type[BaseModel]] = {
     "leak": Question,
     "design": Question,
     "solve": Wish,
+    "describe": Sketch,
     "control": Plant,
     "consensus": Meeting,
 }

@@ -21,6 +21,7 @@ from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.studio.answers import LEVEL, forgetful_noise
+from affinedp.studio.looking import TIED
 from affinedp.studio.problem import MOST_DIRECTIONS, Known
 from affinedp.studio.question import Question
 
@@ -67,7 +68,7 @@ def script(question: Question, known: Known) -> str:
         'whom.add_argument("--same-people", action="store_true", '
         'help="several rows are about the same people: each row is paid for")',
         'whom.add_argument("--different-people", action="store_true", '
-        'help="nobody is in two rows: paid for once")',
+        'help="nobody is in two rows: paid for once; which rows there are is public")',
         "asked = asked.parse_args()",
         "",
         f"# What everyone knows. {COVERED}",
@@ -117,9 +118,16 @@ def script(question: Question, known: Known) -> str:
         "        if len(table) > 1 and not (asked.same_people or asked.different_people):",
         "            sys.exit(",
         '                f"{asked.data} has {len(table):,} rows: say --different-people if "',
-        f'                "nobody is in two of them (ε = {question.epsilon!r} in all), or "',
+        '                "nobody is in two of them, no row is one person, and it is public which "',
+        f'                "rows there are (ε = {question.epsilon!r} in all), or "',
         '                "--same-people if the same people "',
         f'                f"may be in all (ε = {{len(table) * {question.epsilon!r}:g}} in all)"',
+        "            )",
+        "        for one in adp.discover(table).equations:",
+        '            if one.scope == "row" or set(names).isdisjoint(one.columns):',
+        "                continue",
+        "            sys.exit(",
+        f'                f"{{asked.data}}: {{one.text}}. {TIED}"',
         "            )",
         "        times = len(table) if asked.same_people else 1",
         '        rows = "same" if asked.same_people else "different"',
@@ -150,7 +158,8 @@ def script(question: Question, known: Known) -> str:
 def problem_file(question: Question, known: Known) -> str:
     """Return the problem as TOML, for the command line."""
     lines = [
-        f"# affinedp design problem.toml --law {question.law} -o mechanism.json",
+        f"# For: affinedp design problem.toml --law {question.law} -o mechanism.json",
+        "# (affinedp verify asks about noise that you have: add it under [noise].)",
         f"# {COVERED}",
         "equations = [",
         *(f"    {_text(text)}," for text in known.texts),

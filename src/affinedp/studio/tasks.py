@@ -37,6 +37,7 @@ TASKS: Mapping[str, Callable[[Any], Any]] = {
     "consensus": applications.consensus,
     "peek": uploads.peek,
     "discover": looking.discover_in,
+    "describe": looking.description,
     "table": looking.table,
     "preview": publishing.preview,
     "publish": publishing.publish,

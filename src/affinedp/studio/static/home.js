@@ -3,7 +3,6 @@ import { ask, save } from "./api.js";
 import { el, fill, find, number, upward } from "./dom.js";
 import * as functions from "./functions.js";
 import { fileName } from "./known.js";
-import { warning } from "./rows.js";
 import { question, state } from "./state.js";
 
 const KINDS = { "publish.py": "text/x-python", "problem.toml": "application/toml", "mechanism.json": "application/json", "report.html": "text/html" };
@@ -32,6 +31,7 @@ export function setUp() {
 async function preview() {
   const place = find("preview-said");
   if (!state.file) return fill(place, el("p", { class: "warn" }, "Choose the file with the numbers first, in step 1."));
+  if (!files) return fill(place, el("p", { class: "warn" }, "Finish the steps above first: there is no noise to publish with."));
   if (!find("ledger").value.trim()) return fill(place, el("p", { class: "warn" }, "Say which ledger keeps the budget."));
   const rows = document.querySelector("input[name=rows]:checked").value;
   try {
@@ -41,7 +41,7 @@ async function preview() {
       `${number(told.rows, 9)} row${told.rows === 1 ? "" : "s"} of ${fileName()} would be published, and ${number(told.charges, 9)} release${told.charges === 1 ? "" : "s"} of ε = ${upward(told.epsilon)} charged.`,
       `The ledger “${told.ledger}” protects ${told.protects || "one secret"}: ε = ${upward(told.spent)} of ${number(told.cap)} is spent, ${number(told.remaining)} is left.`,
     ];
-    fill(place, lines.map((one) => el("p", {}, one)), warning() ? el("p", { class: "warn" }, warning()) : null, told.fits
+    fill(place, lines.map((one) => el("p", {}, one)), told.fits
       ? el("p", { class: "buttons" }, el("button", { class: "danger", id: "publish", onclick: (event) => publish(told.ticket, event.target) }, "Spend it and publish"), " This cannot be undone.")
       : el("p", { class: "warn" }, "The budget does not allow it, or the ledger is about another secret. Nothing was charged."));
   } catch (error) {

@@ -51,10 +51,12 @@ export function setUp(changed, most) {
     button.addEventListener("click", () => {
       state.equations = button.dataset.example;
       state.hidden = button.dataset.who;
-      Object.assign(state, { also: "", labels: "", ask: "", moves: "" });
+      Object.assign(state, { also: "", labels: "", ask: "", row: "", moves: "" });
       refresh();
       changed();
     });
+  for (const choice of document.querySelectorAll("input[name=row-is]"))
+    choice.addEventListener("change", () => { state.row = choice.value; refresh(); changed(); });
   window.addEventListener("resize", grow);
   find("file").addEventListener("change", (event) => choose(event.target.files[0], changed));
   if (state.file) peek(changed);
@@ -70,6 +72,9 @@ export function refresh() {
   if (find("equations").value !== state.equations) find("equations").value = state.equations;
   if (find("also") !== document.activeElement) find("also").value = also().join(", ");
   if (state.also) find("also-row").open = true;
+  for (const choice of document.querySelectorAll("input[name=row-is]")) choice.checked = choice.value === state.row;
+  show(find("row-is"), state.ask !== "" && !(outline && outline.rows <= 1));
+  show(find("row-is-said"), state.ask !== "" && state.row === "person");
   grow();
 }
 
@@ -92,7 +97,7 @@ async function choose(file, changed) {
     rejected = [];
     rows.forget();
     await peek(changed);
-    if (state.file) about(outline.columns);
+    if (state.file) about(outline);
   } catch (error) {
     failed(error);
   }
@@ -101,14 +106,14 @@ async function choose(file, changed) {
 
 // From now on the page is about this table: about people in it, until somebody says otherwise.
 // Examples go; so does every equation that names something else than its columns.
-function about(columns) {
+function about({ columns, rows: count }) {
   const examples = [...document.querySelectorAll("[data-example]")].map((button) => button.dataset.example);
   const named = (line) => [...line.matchAll(/`((?:[^`]|``)*)`|[\p{L}_][\p{L}\p{N}_]*/gu)].map((one) => one[1]?.replaceAll("``", "`") ?? one[0]);
   const own = examples.includes(state.equations.trim()) ? [] : written().filter((line) => named(line).every((name) => columns.includes(name)));
   state.equations = own.join("\n");
   state.also = columns.length <= MOST_AT_ONCE ? JSON.stringify(columns) : "";
   // what a column holds is not known: how much one person counts for in it is asked
-  Object.assign(state, { ask: "1", moves: "", labels: "" });
+  Object.assign(state, { ask: "1", moves: "", labels: "", row: count > 1 ? "" : "group" });
   if (state.hidden === DEFAULTS.hidden) state.hidden = "person";
   refresh();
 }
@@ -131,7 +136,7 @@ async function peek(changed) {
 }
 
 function showFile(changed) {
-  const drop = el("button", { class: "plain", onclick: () => { forget(state.file); state.file = state.ask = state.labels = ""; found = null; rejected = []; rows.forget(); say(); changed(); } }, "Forget it");
+  const drop = el("button", { class: "plain", onclick: () => { forget(state.file); state.file = state.ask = state.row = state.labels = ""; found = null; rejected = []; rows.forget(); say(); refresh(); changed(); } }, "Forget it");
   const columns = outline.columns.slice(0, 40).map((name) => el("li", {}, name));
   if (outline.columns.length > 40) columns.push(el("li", {}, `and ${outline.columns.length - 40} more`));
   const look = el("button", { class: "primary small", id: "discover", onclick: () => discover(changed) }, "Look for equations in it");
@@ -210,5 +215,7 @@ function suggestions(changed) {
   ];
 }
 
+// Columns whose numbers were looked at and can hardly be anything but counts.
+export const counts = () => found?.counts ?? [];
 export const fileName = () => (outline && state.file ? outline.name : "");
 export { get };

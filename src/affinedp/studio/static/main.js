@@ -5,7 +5,8 @@ import { fill, find, later, show, stale } from "./dom.js";
 import * as home from "./home.js";
 import * as known from "./known.js";
 import * as noise from "./noise.js";
-import { question, read, state, unsaid, write } from "./state.js";
+import * as rows from "./rows.js";
+import { question, read, rowUnsaid, state, unsaid, write } from "./state.js";
 
 const VIEWS = ["numbers", "control", "consensus"];
 let names = [];
@@ -60,7 +61,12 @@ async function update() {
     if (!checked.ok) return stuck("The equations come first.");
     names = checked.names;
     noise.showNames(names, changed);
+    if (rowUnsaid() || unsaid(names).length) rows.describe(null);
+    if (rowUnsaid()) return stuck(rowUnsaid());
     if (unsaid(names).length) return stuck(`Step 2 asks how much one person counts for in ${unsaid(names).slice(0, 3).join(", ")}${unsaid(names).length > 3 ? " and others" : ""}.`);
+    await rows.describe(asked);
+    if (mine !== turn) return undefined;
+    if (rows.warning(names)) return stuck(rows.warning(names));
   } catch (error) {
     if (quiet(error)) stuck(error.message);
     return undefined;

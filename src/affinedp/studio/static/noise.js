@@ -1,6 +1,7 @@
 // Steps 2 and 3 and the verdict: what forgetful noise gives away, and the noise that does not.
 import { bars, graph, pair } from "./charts.js";
 import { chances, el, fill, find, number, show, signed, stale, upward } from "./dom.js";
+import { counts } from "./known.js";
 import { moves, setMoves, state, unsaid } from "./state.js";
 
 const MOST_BOXES = 60;
@@ -16,7 +17,10 @@ export function showNames(names, changed) {
   const open = (find("each").checked || asked) && state.hidden !== "directions";
   show(find("moves"), open);
   show(find("counts"), open && asked);
-  find("counts-all").onclick = () => { setMoves(Object.fromEntries(names.map((name) => [name, own[name] ?? 1]))); changed(); };
+  const left = counts().filter((name) => names.includes(name) && !(name in own));
+  show(find("counts-all"), left.length > 0);
+  find("counts-all").textContent = `These count people, μ = 1: ${left.join(", ")}`;
+  find("counts-all").onclick = () => { setMoves({ ...own, ...Object.fromEntries(left.map((name) => [name, 1])) }); changed(); };
   find("counts").classList.toggle("asked", unsaid(names).length > 0);
   if (!open) return;
   const boxes = names.slice(0, asked ? names.length : MOST_BOXES).map((name, i) =>

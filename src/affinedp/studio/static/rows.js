@@ -1,23 +1,44 @@
 // Equations between rows: the page publishes each row by itself, so they are shown, written into
 // the description of the table, and looked at as a whole.
 import { ask, save } from "./api.js";
-import { el, fill, number } from "./dom.js";
+import { el, fill, find, number } from "./dom.js";
 
 let text = "";
 let tied = 0;
+let learnt = null;
 
-// Told before anything is published row by row.
-export const warning = () =>
-  tied ? "Equations between rows were found in this file (step 1). Here every row is published by itself: whoever knows those equations learns more than this promise says." : "";
+// Why nothing is handed out that publishes row by row.
+export const warning = (names) => (learnt?.between.some((one) => one.columns.some((name) => names.includes(name))) ? `Equations between rows were found in this file (step 1). ${learnt.tied}.` : "");
 
 export function forget() {
   text = "";
   tied = 0;
+  learnt = null;
 }
 
 export function learned(found) {
-  text = found.table;
+  learnt = found;
   tied = found.between.length;
+}
+
+// The description follows what was said in steps 1 to 3; without answers there is none.
+export async function describe(question) {
+  if (!learnt) return;
+  try {
+    write(question ? (await ask("describe", "/api/describe", { question, rows: learnt.rows })).answer.text : "", "");
+  } catch (error) {
+    if (error.name !== "AbortError") write("", error.message);
+  }
+}
+
+function write(made, message) {
+  text = made;
+  const area = find("table-text");
+  if (!area) return;
+  area.value = text;
+  area.rows = Math.min(18, text.split("\n").length + 1);
+  for (const name of ["table-look", "table-save"]) find(name).disabled = !text;
+  fill(find("table-said"), text ? null : el("p", { class: "warn" }, message || "Steps 1 and 2 ask something first."));
 }
 
 export function showRows(found, file) {
@@ -33,8 +54,8 @@ export function showRows(found, file) {
     el("label", { for: "table-text" }, "Description of the table"),
     area,
     el("p", { class: "buttons" },
-      el("button", { class: "plain", id: "table-look", onclick: () => look(file, place) }, "How accurate would it be?"),
-      el("button", { class: "plain", id: "table-save", onclick: () => save("table.toml", text, "application/toml") }, "Save table.toml")),
+      el("button", { class: "plain", id: "table-look", disabled: !text, onclick: () => look(file, place) }, "How accurate would it be?"),
+      el("button", { class: "plain", id: "table-save", disabled: !text, onclick: () => save("table.toml", text, "application/toml") }, "Save table.toml")),
     place,
     el("p", { class: "quiet" }, "Publish it with ", el("code", {}, "affinedp release table.toml DATA --ledger budget.db -o published.csv"), "."));
 }

@@ -15,6 +15,7 @@ export const DEFAULTS = {
   also: "",
   labels: "",
   ask: "",
+  row: "",
   A: "1 0.1; 0 1",
   C: "1 0",
   horizon: "100",
@@ -68,6 +69,12 @@ function list(text) {
 const texts = (text) => list(text).filter((one) => typeof one === "string");
 export const also = () => texts(state.also);
 export const labels = () => texts(state.labels);
+
+// What a row of the file is, where nobody said that it is about many people.
+export const rowUnsaid = () => {
+  if (!state.ask || state.row === "group") return "";
+  return state.row === "person" ? "A row is one person: count the people first (step 1 says how)." : "Step 1 asks whether a row of the file is one person.";
+};
 
 // Columns of a file of which nobody said yet how much one person counts for in them.
 export const unsaid = (names) => (state.ask && state.hidden !== "directions" ? names.filter((name) => !(name in moves())) : []);
