@@ -60,6 +60,11 @@ def test_given_roots_are_theorem_2():
             verify_output_noise(VEHICLE, 6, law="laplace", **bad)
 
 
+def test_independent_noise_of_one_draw_is_refused():
+    with pytest.raises(adp.AffineDPError, match="Gaussian or Laplace"):
+        independent_output_noise(([[1.0]], [[1.0]]), 5, epsilon=1.0, law="knorm")
+
+
 def test_independent_noise_adds_up_over_time():
     noise = independent_output_noise(([[1]], [[1]]), 30, 1.0, law="laplace")
     assert noise.strategy.sigma == pytest.approx(30.0, rel=1e-9)

@@ -223,6 +223,8 @@ def independent_output_noise(
     >>> round(noise.strategy.sigma, 4)
     18.7788
     """
+    if law == "knorm":
+        raise AffineDPError("independent noise is Gaussian or Laplace: K-norm noise is one draw")
     limit = _limit(law, epsilon, delta)
     dynamics = dynamics_of(system, horizon)
     chosen = trajectory_neighbours(dynamics, mu, adjacency)
