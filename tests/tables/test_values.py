@@ -209,6 +209,7 @@ def test_ends_are_whole_where_the_published_sums_are_and_units_have_panels():
     assert "in 'count', by" in dict(out.report().opening)["How far off numbers are"]
 
 
+@pytest.mark.slow
 def test_shares_lie_between_0_and_1_or_are_not_known():
     """A part of a total of counts is a share of it, whatever the data are: cutting loses none."""
     cells = pd.DataFrame({"ward": ["A", "A", "B"], "age": ["0", "1", "0"]})

@@ -571,7 +571,7 @@ def _fieller_by_reach(
     if not _concave(noise.mechanism.noise):
         (found,) = np.nonzero(np.isfinite(ends) & (ends > 0) & ~linear)
         first = ends[found]
-        for times, farther in pairwise((*SCANNED, np.inf)):
+        for times, farther in pairwise((*SCANNED, np.inf)) if len(found) else ():
             shifts = times * first
             rows = rest[found] - (sign[found] * shifts)[:, None] * q[found]
             # Chebyshev's inequality says of most that they are outside, for every law
