@@ -75,7 +75,7 @@ def test_a_page_gets_its_table(ledger, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "spent", property(gone))
         told = publishing.publish(publishing.Offer(wanted, design.encode(), held, "ticket", 0.0))
-    assert told["csv"].startswith("a,b,c")
+    assert told["csv"].startswith("a,a_lower,a_upper,b,")
     assert (told["spent"], told["remaining"]) == (None, None)
     assert "not confirmed" in told["warnings"][0]
     assert "could not be asked" in told["warnings"][1]

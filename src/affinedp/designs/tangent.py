@@ -294,7 +294,7 @@ class _Look:
             alone = interval_for(few, self.asked, self.level, False)
             return TangentInterval(
                 alone.low, alone.high, self.level, False, f"the first look alone ({alone.how})",
-                alone.value, alone.pieces, alone.warnings, y,
+                alone.value, alone.pieces, alone.warnings, alone.known, y,
             )  # fmt: skip
         first, four = self.noise.variances(self.slope), 4 * self.spread
         extra = self.second.expected_squared_errors * self.second.prepared().factor ** 2
@@ -320,7 +320,16 @@ class _Look:
             ends = [float(one) for one in ends]
         pieces = () if shape else ((ends[0], ends[1]),)
         return TangentInterval(
-            ends[0], ends[1], self.level, False, how, ends[2], pieces, warnings, y, ends[3]
+            ends[0],
+            ends[1],
+            self.level,
+            False,
+            how,
+            ends[2],
+            pieces,
+            warnings,
+            first=y,
+            weight=ends[3],
         )
 
 
@@ -328,7 +337,7 @@ def _first_alone(y: FloatArray, level: float, why: str) -> TangentInterval:
     """What is left where f, or a design, fails at what the first look published."""
     return TangentInterval(
         -math.inf, math.inf, level, False, "the first look alone", math.nan,
-        ((-math.inf, math.inf),), (f"nothing is said about f at the first look: {why}",), y,
+        ((-math.inf, math.inf),), (f"nothing is said about f at the first look: {why}",), False, y,
     )  # fmt: skip
 
 

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from affinedp.errors import AffineDPError
-from affinedp.parts import locked
 
 if TYPE_CHECKING:  # whoever only says something does not wait for NumPy
     from affinedp.arrays import FloatArray
@@ -142,6 +141,8 @@ def sizes(
         return found[0]
     check_count(where, len(found), what, count)
     from numpy import array
+
+    from affinedp.parts import locked
 
     return locked(array(found))
 
