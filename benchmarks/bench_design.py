@@ -137,7 +137,7 @@ def run() -> str:
         "## Designs at once",
         "",
         '`adp.design` at ε = 1.  *First* is `effort="quick"`, *last* the default, in seconds of',
-        "the processor, on two cores full of other work, after the searches that numba compiles",
+        "the processor, after the searches that numba compiles",
         "were loaded (about a second, once in a process); the bound holds for every mechanism of",
         "any law.  The baseline is independent noise on every number, calibrated over all moves",
         "and projected onto the equations (the better of Laplace and Gaussian).",

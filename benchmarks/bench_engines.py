@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 ROWS_OF_A_PART = 100_000
@@ -45,8 +46,7 @@ def _design(columns):
     from bench_tables import EXAMPLE
 
     release = read_release(EXAMPLE).release
-    options = {**vars(release), "round_to": None, "rows": "separate"}
-    return type(release)(**options).design(columns)
+    return replace(release, round_to=None, rows="separate").design(columns)
 
 
 def _released(place: Path, workers: int) -> str:
@@ -54,17 +54,20 @@ def _released(place: Path, workers: int) -> str:
     import dask
     import dask.dataframe
 
-    import affinedp.release.publish as publishing
+    from affinedp.release import publish
 
     table = dask.dataframe.read_parquet(str(place / "data"))
     design, into = _design(table), place / f"out-{workers}"
-    spent, draw = [], publishing.draw_integers
+    spent = []
 
-    def timed(*arguments):
-        start = time.process_time()
-        found = draw(*arguments)
-        spent.append(time.process_time() - start)
-        return found
+    def timed(draw):
+        def timing(*arguments):
+            start = time.process_time()
+            found = draw(*arguments)
+            spent.append(time.process_time() - start)
+            return found
+
+        return timing
 
     if workers:
         from distributed import Client, LocalCluster
@@ -81,7 +84,7 @@ def _released(place: Path, workers: int) -> str:
         memory, share = max(memory for _, memory in after.values()), "–"
     else:
         _warm(design, table.head(10))
-        publishing.draw_integers = timed
+        publish.drawn = timed(publish.drawn)
         with dask.config.set(scheduler="sync"):
             before, start = _used(), time.perf_counter()
             design.release(table, into=into)

@@ -28,7 +28,7 @@ BEFORE = os.environ.get("AFFINEDP_BEFORE")
 # The far end: it answers every message at once, with the same JSON that the cloud uses.
 ECHO = """
 import sys, threading
-from affinedp.mqtt.loop_messages import decode, encode
+from affinedp.mqtt.loop_process import decode, encode
 from affinedp.mqtt.connection import Connection
 from affinedp.mqtt.broker import Broker
 

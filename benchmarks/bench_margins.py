@@ -71,25 +71,27 @@ def run() -> str:
         "## Margins",
         "",
         "All margins of up to three of Adult's 14 attributes, noise for squared sensitivity 1: "
-        "root mean square error over all cells that carry noise (goal *sum*), or the largest "
-        "standard deviation of a cell (goal *largest*).  The gap is to what no Gaussian "
+        "root mean square error over all cells that carry noise (objective *sum*), or the largest "
+        "standard deviation of a cell (objective *largest*).  The gap is to what no Gaussian "
         "mechanism goes below.",
         "",
-        "| neighbours | goal | error | ResidualPlanner | gap | design (CPU s) "
+        "| neighbours | objective | error | ResidualPlanner | gap | design (CPU s) "
         "| equal noise, projected |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for neighbours, goal in CASES:
+    for neighbours, objective in CASES:
         start = time.process_time()
-        m = design_margins(ADULT, "<=3", epsilon=1.0, delta=1e-6, adjacency=neighbours, goal=goal)
+        m = design_margins(
+            ADULT, "<=3", epsilon=1.0, delta=1e-6, adjacency=neighbours, objective=objective
+        )
         seconds = time.process_time() - start
         squares = m.expected_squared_errors
-        square = squares[squares > 0].mean() if goal == "sum" else squares.max()
+        square = squares[squares > 0].mean() if objective == "sum" else squares.max()
         error = square**0.5 * m.guarantee.sensitivity
         equal = next(one for one in m.alternatives if one.reason.startswith("equal noise"))
         lines.append(
-            f"| {neighbours} | {goal} | {error:.4f} | {PLANNER.get((neighbours, goal), '')} | "
-            f"{m.gap:.1e} | {seconds:.2f} | "
+            f"| {neighbours} | {objective} | {error:.4f} | "
+            f"{PLANNER.get((neighbours, objective), '')} | {m.gap:.1e} | {seconds:.2f} | "
             f"{equal.error / m.design.error:.3f}× |"
         )
     return "\n".join([*lines, *sums()])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -30,7 +31,7 @@ def _large_table() -> pd.DataFrame:
 def _released(options: dict, sampler: str) -> float:
     """Processor seconds, the system's part included: other work disturbs them less."""
     release = read_release(EXAMPLE).release
-    description = type(release)(**{**vars(release), **options})
+    description = replace(release, **options)
     table = _large_table()
     design = description.design(table)
     design.release(table.iloc[:2])  # the plan is made once

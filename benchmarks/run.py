@@ -1,8 +1,8 @@
 """Run the benchmarks of this folder and keep their tables in RESULTS.md.
 
 ``python benchmarks/run.py`` runs all; ``python benchmarks/run.py circuits calibration`` runs
-those two and leaves the other sections as they are.  ``--quick`` runs those that took the least
-time when they last ran, as many as fit into ten minutes.
+those two and leaves the other sections as they are.  ``--quick`` runs, of those that took the least
+time when they last ran, one beside every peer, and then as many as fit into ten minutes.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ import importlib
 import platform
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 import traceback
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -28,17 +30,20 @@ from pathlib import Path
 HERE = Path(__file__).parent
 RESULTS = HERE / "RESULTS.md"
 LIBRARIES = ("numpy", "scipy", "numba")
-PEERS = (
-    "autodp",
-    "clarabel",
-    "control",
-    "cvxpy",
-    "diffprivlib",
-    "dp-accounting",
-    "jax-privacy",
-    "mpmath",
-    "opendp",
-)
+# The sections in which each peer runs.
+PEERS = {
+    "4ti2": ("circuits",),
+    "autodp": ("calibration",),
+    "clarabel": ("least_trace",),
+    "control": ("closed_loop",),
+    "cvxpy": ("least_trace",),
+    "diffprivlib": ("calibration",),
+    "dp-accounting": ("calibration",),
+    "jax-privacy": ("least_trace",),
+    "mbi": ("mbi",),
+    "mpmath": ("calibration", "trajectories"),
+    "opendp": ("release", "sampler", "tables", "tables_peers"),
+}
 QUICK_SECONDS = 600
 
 
@@ -74,11 +79,11 @@ def blas() -> str:
     return ", ".join(sorted(found)) or "unknown BLAS"
 
 
-def installed(names: tuple[str, ...]) -> list[str]:
+def installed(names: Iterable[str]) -> list[str]:
     found = []
     for name in names:
         try:
-            found.append(f"{name} {version(name)}")
+            found.append(version_4ti2() if name == "4ti2" else f"{name} {version(name)}")
         except PackageNotFoundError:
             found.append(f"{name} (not installed)")
     return found
@@ -105,7 +110,7 @@ def header() -> str:
             f"- Machine: {processor()}, {os.cpu_count()} logical cores, {memory()}, "
             f"{platform.system()}",
             f"- Python {platform.python_version()}, {', '.join(installed(LIBRARIES))}, {blas()}",
-            f"- Peers: {', '.join([version_4ti2(), *installed(PEERS)])}",
+            f"- Peers: {', '.join(installed(PEERS))}",
         ]
     )
 
@@ -125,16 +130,27 @@ class Section:
     seconds: int | None
 
 
-def measured(name: str) -> tuple[Section, bool]:
-    """Return the benchmark's section, and whether it succeeded."""
+def measured(name: str) -> Section | None:
+    """Return the benchmark's section; None if it failed, and the older one stays."""
     start = time.monotonic()
     try:
-        text, succeeded = importlib.import_module(f"bench_{name}").run().strip(), True
-    except Exception as error:
-        # only its kind is kept: a message may name folders of this machine
+        text = importlib.import_module(f"bench_{name}").run().strip()
+    except Exception:
         traceback.print_exc()
-        text, succeeded = f"## {name}\n\nThis benchmark failed with {type(error).__name__}.", False
-    return Section(text, max(1, round(time.monotonic() - start))), succeeded
+        return None
+    return Section(text, max(1, round(time.monotonic() - start)))
+
+
+def measured_within(name: str, seconds: float) -> bool:
+    """Measure in a process of its own, which is ended after so long; say whether it succeeded."""
+    command = [sys.executable, __file__, name]
+    with subprocess.Popen(command, start_new_session=True) as process:
+        try:
+            return process.wait(seconds) == 0
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            print(f"{name} did not end within the ten minutes: its older section stays", flush=True)
+            return True
 
 
 def kept_sections() -> dict[str, Section]:
@@ -147,17 +163,23 @@ def kept_sections() -> dict[str, Section]:
 
 
 def quick(kept: dict[str, Section]) -> list[str]:
-    """The benchmarks that took the least time and fit into ten minutes; then those that never ran.
+    """One benchmark beside every peer, then what else fits into ten minutes, then those unknown.
 
-    Nobody knows how long the latter take, so none is begun after these ten minutes.
+    Nobody knows how long the last ones take, so they are ended with these ten minutes.
     """
     took = {name: kept[name].seconds if name in kept else None for name in available()}
+    known = sorted((seconds, name) for name, seconds in took.items() if seconds is not None)
+    beside = {
+        min((pair for pair in known if pair[1] in names), default=None) for names in PEERS.values()
+    }
     chosen, total = [], 0
-    for seconds, name in sorted((s, name) for name, s in took.items() if s is not None):
-        total += seconds
-        if total <= QUICK_SECONDS:
+    for seconds, name in sorted(known, key=lambda pair: (pair not in beside, pair)):
+        if total + seconds <= QUICK_SECONDS:
             chosen.append(name)
-    return chosen + [name for name, seconds in took.items() if seconds is None]
+            total += seconds
+    unknown = [name for name, seconds in took.items() if seconds is None]
+    peers = {name for names in PEERS.values() for name in names}
+    return chosen + sorted(unknown, key=lambda name: name not in peers)
 
 
 def write(sections: dict[str, Section]) -> None:
@@ -171,7 +193,7 @@ def write(sections: dict[str, Section]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Run the benchmarks and keep their tables.")
     parser.add_argument("names", nargs="*", help=f"which: {', '.join(available())} (default: all)")
-    parser.add_argument("--quick", action="store_true", help="the fastest ones, for ten minutes")
+    parser.add_argument("--quick", action="store_true", help="every peer once, for ten minutes")
     asked = parser.parse_args()
     if asked.quick and asked.names:
         parser.error("--quick chooses by itself: leave the names out")
@@ -181,14 +203,20 @@ def main() -> int:
         parser.error(f"no benchmark {', '.join(unknown)}; there are {', '.join(available())}")
     failed, start = [], time.monotonic()
     for name in names:
-        if asked.quick and time.monotonic() - start > QUICK_SECONDS:
-            break
-        section, succeeded = measured(name)
+        if asked.quick:
+            left = QUICK_SECONDS - (time.monotonic() - start)
+            if left <= 0:
+                break
+            if not measured_within(name, left):
+                failed.append(name)
+            continue
+        section = measured(name)
+        if section is None:
+            failed.append(name)
+            continue
         print(section.text, end="\n\n", flush=True)
         # after each, so that stopping loses nothing, and what others wrote meanwhile stays
         write({**kept_sections(), name: section})
-        if not succeeded:
-            failed.append(name)
     if failed:
         print(f"failed: {', '.join(failed)}", file=sys.stderr)
     return 1 if failed else 0
