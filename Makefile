@@ -9,8 +9,13 @@ LOWEST ?= tests
 EXAMPLES ?= 20000
 SEED ?= $(shell date +%s)
 BIN := $(VENV)/bin
+# two processes, each with half of the tests; whoever is done takes over from the other, so that
+# a server or a design that a room shares is made about once
+PYTEST = $(BIN)/python -m pytest -n 2 --dist worksteal
 # small matrices everywhere: one BLAS thread is the fastest and the most repeatable
 export OPENBLAS_NUM_THREADS ?= 1
+# the tests start hundreds of processes: each would compile all sources again
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test cluster test-cluster fast kernels fuzz check lowest docs bench lock clean
 
@@ -49,7 +54,7 @@ check: $(VENV)/test.stamp
 	$(BIN)/lint-imports
 
 test: check
-	$(BIN)/python -m pytest -n 2
+	$(PYTEST)
 
 # engines that are too large for everyone's tests: Spark and Ray, in their local modes; make test
 # leaves them out even where they are installed
@@ -61,19 +66,19 @@ test-cluster: $(VENV)/cluster.stamp
 
 # the rooms that every promise rests on, without the tests that take a second or more
 FAST := -m "not slow" $(wildcard $(addprefix tests/,exact domains neighbours laws privacy \
-	strategies release stream budget files show cli test_package.py test_rooms.py))
+	strategies release stream budget files cli test_package.py test_rooms.py))
 
 fast: check
-	$(BIN)/python -m pytest -n 2 $(FAST)
+	$(PYTEST) $(FAST)
 
 # other processors take other kernels of OpenBLAS, which round in another order
 kernels: $(VENV)/test.stamp
-	OPENBLAS_CORETYPE=Haswell $(BIN)/python -m pytest -n 2 $(FAST)
-	OPENBLAS_CORETYPE=Prescott $(BIN)/python -m pytest -n 2 $(FAST)
+	OPENBLAS_CORETYPE=Haswell $(PYTEST) $(FAST)
+	OPENBLAS_CORETYPE=Prescott $(PYTEST) $(FAST)
 
 fuzz: $(VENV)/test.stamp
 	@echo "make fuzz SEED=$(SEED) EXAMPLES=$(EXAMPLES)"
-	FUZZ_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 tests/fuzz --hypothesis-profile=fuzz \
+	FUZZ_EXAMPLES=$(EXAMPLES) $(PYTEST) tests/fuzz --hypothesis-profile=fuzz \
 		--hypothesis-seed=$(SEED) --hypothesis-show-statistics
 
 # the lowest versions that pyproject.toml allows, in an environment of their own
@@ -82,7 +87,7 @@ lowest:
 	$(VENV)/lowest/bin/python -m pip install -q --disable-pip-version-check uv
 	$(VENV)/lowest/bin/uv pip install -q --python $(VENV)/lowest/bin/python --resolution lowest-direct \
 		--only-binary :all: --no-binary affinedp -e ".[test]"
-	$(VENV)/lowest/bin/python -m pytest -n 2 $(LOWEST)
+	$(VENV)/lowest/bin/python -m pytest -n 2 --dist worksteal $(LOWEST)
 
 docs: $(VENV)/docs.stamp
 	$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build/html

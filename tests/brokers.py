@@ -108,7 +108,7 @@ class Embedded(PrivateBroker):
     """The broker for trials."""
 
     def command(self) -> list[str]:
-        return [sys.executable, "-m", "affinedp.mqtt.embedded", str(self.port)]
+        return [sys.executable, "-m", "affinedp.mqtt.local_broker", str(self.port)]
 
 
 class Mosquitto(PrivateBroker):

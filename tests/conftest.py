@@ -1,6 +1,9 @@
 """Settings shared by all tests."""
 
+import os
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, settings
@@ -15,3 +18,9 @@ settings.register_profile(
     phases=[Phase.explicit, Phase.generate],
 )
 settings.load_profile("affinedp")
+
+# In memory where there is such a place, with room: most tests need not wait for the disk, and what
+# survives a power cut is tested on a disk of its own.
+MEMORY = "/dev/shm"
+if os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free > 2**30:
+    tempfile.tempdir = MEMORY

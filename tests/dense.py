@@ -1,9 +1,21 @@
-"""Trees and margins as dense matrices: slow, obvious, and independent of the passes."""
+"""Tables, trees and margins as dense matrices: slow, obvious, and independent of the passes."""
 
 import itertools
 
 import numpy as np
 import scipy.linalg as sl
+
+import affinedp as adp
+
+
+def table(rows, columns):
+    """Cells, row and column totals, and the total of a table, which all add up."""
+    place = np.arange((rows + 1) * (columns + 1)).reshape(rows + 1, columns + 1)
+    lines = [*place, *place.T]
+    D = np.zeros((len(lines) - 1, place.size))
+    for equation, line in zip(D, lines):
+        equation[line[:-1]], equation[line[-1]] = 1, -1
+    return adp.AffineManifold(D)
 
 
 def random_parent(rng, n):

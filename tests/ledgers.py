@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sqlite3
 import subprocess
 import sys
@@ -13,8 +12,6 @@ from affinedp.laws.curves import GaussianCurve, LaplaceCurve
 from affinedp.privacy.guarantee import Guarantee
 
 CAP = {"epsilon": 1.0, "delta": 1e-6, "protects": "one person"}
-# In memory where there is such a place: most tests need not wait for the disk.
-MEMORY = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def guarantee(law, sensitivity, key="k", neighbours="one entry moves", unit="one entry"):

@@ -74,21 +74,45 @@ def stands_for(value):
 
 
 def _solve(square, right):
-    """square⁻¹ right by Gauss–Jordan over the rationals, or None if singular."""
-    q = len(square)
-    table = [list(a) + list(b) for a, b in zip(square, right)]
-    for column in range(q):
-        pivot = next((r for r in range(column, q) if table[r][column] != 0), None)
+    """square⁻¹ right over the rationals, or None if singular."""
+    table = reduced([[*a, *b] for a, b in zip(square, right)], len(square))
+    return None if table is None else [row[len(square) :] for row in table]
+
+
+def reduced(table, count):
+    """Gauss–Jordan on the first columns, dropping rows that say nothing; None if singular."""
+    rows = [list(row) for row in table]
+    done = 0
+    for column in range(count):
+        pivot = next((r for r in range(done, len(rows)) if rows[r][column]), None)
         if pivot is None:
             return None
-        table[column], table[pivot] = table[pivot], table[column]
-        lead = table[column][column]
-        table[column] = [x / lead for x in table[column]]
-        for r in range(q):
-            if r != column and table[r][column] != 0:
-                f = table[r][column]
-                table[r] = [x - f * y for x, y in zip(table[r], table[column])]
-    return [row[q:] for row in table]
+        rows[done], rows[pivot] = rows[pivot], rows[done]
+        lead = rows[done][column]
+        rows[done] = [value / lead for value in rows[done]]
+        for r, row in enumerate(rows):
+            if r != done and row[column]:
+                factor = row[column]
+                rows[r] = [a - factor * b for a, b in zip(row, rows[done])]
+        done += 1
+    return rows[:done]
+
+
+def rank(rows):
+    """By elimination over the rationals."""
+    left = [list(row) for row in rows]
+    found = 0
+    for column in range(len(left[0]) if left else 0):
+        pivot = next((r for r in range(found, len(left)) if left[r][column]), None)
+        if pivot is None:
+            continue
+        left[found], left[pivot] = left[pivot], left[found]
+        for r in range(found + 1, len(left)):
+            factor = left[r][column] / left[found][column]
+            if factor:
+                left[r] = [a - factor * b for a, b in zip(left[r], left[found])]
+        found += 1
+    return found
 
 
 def brute_force_sensitivity(D, matrix, norm, mu):

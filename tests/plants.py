@@ -1,5 +1,7 @@
 """Plants that tests share: a room, a building of six states, a quarter car."""
 
+from fractions import Fraction
+
 import numpy as np
 import scipy.linalg
 
@@ -56,14 +58,32 @@ def quarter_car_actuator() -> Matrices:
     return A, B[:, :1], np.array([[1.0, 0, -1, 0]])
 
 
+def exact_loadings(strategy):
+    """``C A^t R`` in rational numbers, rounded once: in doubles late rows lose their digits."""
+    system = strategy.system
+
+    def fractions(matrix):
+        rows = [[Fraction(int(value), int(matrix.over)) for value in row] for row in matrix.values]
+        return np.array(rows, dtype=object)
+
+    state, rows = fractions(system.start), []
+    for t in range(system.horizon):
+        rows.append(fractions(system.C(t)) @ state)
+        state = fractions(system.A(t)) @ state if t + 1 < system.horizon else state
+    return np.vstack(rows).astype(float)
+
+
 def recorded(mechanism):
     """The same noise as matrices on the manifold of whole trajectories, by the generic path."""
     import scipy.sparse as sparse
 
     from affinedp.mechanism import build
     from affinedp.neighbours.trajectory import trajectory_manifold
+    from affinedp.strategies.trajectory import Trajectory
 
     dynamics, noise = mechanism.domain, mechanism.noise_matrix
+    if isinstance(mechanism.strategy, Trajectory):
+        noise = exact_loadings(mechanism.strategy)
     manifold = trajectory_manifold(dynamics)
     outputs = [dynamics.output_matrix(t) for t in range(dynamics.horizon)]
     query = sparse.csr_array(sparse.block_diag(outputs))

@@ -31,3 +31,11 @@ class Studio:
             self.process.kill()
         if self.process.stdout is not None:
             self.process.stdout.close()
+
+
+def work_with_little_memory(connection, task, question):
+    """A computation as the studio starts it, on a machine with little memory."""
+    from affinedp.studio import jobs
+
+    jobs.SHARE, jobs.LEAST_BYTES = 0.0, 1_200_000_000
+    jobs.work(connection, task, question)

@@ -100,6 +100,16 @@ def test_quick_runs_what_fits_and_then_what_nobody_has_timed(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import run
 
-    monkeypatch.setattr(run, "available", lambda: ["long", "new", "short"])
+    monkeypatch.setattr(run, "available", lambda: ["a new", "beside", "long", "new", "short"])
+    monkeypatch.setattr(run, "PEERS", {"peer": ("beside", "long"), "other": ("new",)})
     kept = {"long": run.Section("", 700), "short": run.Section("", 5)}
-    assert run.quick(kept) == ["short", "new"]
+    assert run.quick(kept) == ["short", "beside", "new", "a new"]
+    kept["beside"] = run.Section("", 598)
+    assert run.quick(kept) == ["beside", "new", "a new"]
+
+
+def test_every_peer_names_sections_that_exist(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    import run
+
+    assert {name for names in run.PEERS.values() for name in names} <= set(run.available())

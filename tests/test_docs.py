@@ -21,8 +21,9 @@ PAGES = sorted(
     if not set(WRITTEN) & set(page.parts)
 )
 FENCE = re.compile(r"^```(\S*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-# Blocks that need a cluster, which the tests have not.
-NOT_RUN = {DOCS / "howto" / "cluster.md"}
+README = ROOT / "README.md"
+# Blocks that need a cluster, which the tests have not; those of README run as pasted, below.
+NOT_RUN = {DOCS / "howto" / "cluster.md", README}
 
 
 def page_name(page: Path) -> str:
@@ -71,6 +72,17 @@ def test_python_blocks_are_doctests(page):
         elif language in ("python", "pycon") and page not in NOT_RUN:
             problems.append(f"is not run: {code[:40]!r}")
     assert not problems
+
+
+@pytest.mark.parametrize(
+    "code", [code for kind, code in FENCE.findall(README.read_text("utf-8")) if kind == "python"]
+)
+def test_blocks_of_the_readme_run_as_pasted(code, capsys):
+    """Where a line prints a number that is always the same, its comment begins with it."""
+    exec(compile(code, "README.md", "exec"), {})
+    printed = capsys.readouterr().out
+    for said in re.findall(r"^print\(.*?\)  # (.*)$", code, re.MULTILINE):
+        assert any(said.startswith(line) for line in printed.splitlines()), said
 
 
 @pytest.mark.parametrize("page", sorted(set(PAGES) & set(DOCS.rglob("*.md"))), ids=page_name)

@@ -15,7 +15,7 @@ import scipy.sparse as sparse
 
 import affinedp
 from affinedp.errors import AffineDPError
-from affinedp.parts import Part, StorageError, digest, frozen, restored
+from affinedp.parts import Part, StorageError, digest, frozen, locked, restored
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,3 +212,13 @@ def test_a_new_process_knows_every_kind() -> None:
     )
     done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_locked_sparse_matrix_is_sorted_first():
+    """SciPy sorts indices in place where it needs them sorted, which a locked matrix refuses."""
+    numbers, columns, starts = np.array([1.0, 2.0, 3.0]), np.array([2, 0, 1]), np.array([0, 2, 3])
+    given = sparse.csr_array((numbers, columns, starts), shape=(2, 3))
+    found = locked(given, own=False)
+    assert abs(found).toarray().tolist() == [[2.0, 0.0, 1.0], [0.0, 3.0, 0.0]]
+    assert found.has_canonical_format
+    assert columns.tolist() == [2, 0, 1]

@@ -97,7 +97,7 @@ def test_wheel_holds_the_package_and_nothing_else(built, version):
     static = {path.relative_to(ROOT / "src").as_posix() for path in STATIC.iterdir()}
     assert static == {name for name in names if name.startswith("affinedp/studio/static/")}
     rest = [name for name in names if name.startswith("affinedp/") and name not in static]
-    assert {Path(name).suffix for name in rest} == {".py", ".pyi", ".typed"}
+    assert {Path(name).suffix for name in rest} == {".py", ".pyi", ".typed", ".toml"}
 
 
 def test_sdist_holds_what_is_needed_to_build_and_test(built):

@@ -19,6 +19,7 @@ BARS = re.compile(r"(?<!\\)\|([^|]+)(?<!\\)\|")
 # what pages write and docutils does not read, and what it reads in its place
 SAID_OTHERWISE = {
     r"\dots": r"\ldots",
+    r"\setminus": r"\smallsetminus",  # the sign that the font has
     "½": r"\tfrac{1}{2}",
     **{rf"\{size}{a}": rf"\{size}l{a}" for size in ("big", "Big") for a in "(["},
     **{rf"\{size}{b}": rf"\{size}r{b}" for size in ("big", "Big") for b in ")]"},
@@ -33,14 +34,17 @@ def mathml(node: nodes.Element, block: bool = False) -> str:
     if text.count("|") % 2 == 0:  # bars around something, which want no room on their inside
         text = BARS.sub(r"\\lvert \1\\rvert ", text)
     try:
-        return close_bars(str(tex2mathml(text, as_block=block)))
+        return spaced(str(tex2mathml(text, as_block=block)))
     except MathError as error:
         logger.warning("formula %r: %s", node.astext(), error, location=node)
         return node.astext()
 
 
-def close_bars(written: str) -> str:
-    """Take the room of a relation off bars and double bars, which browsers cannot tell from one."""
+def spaced(written: str) -> str:
+    """Take the room of a relation off bars, and give a little to functions without brackets."""
+    written = re.sub(
+        r"<mo>&ApplyFunction;</mo>(?!\s*<mo[^>]*>\()", '<mspace width="0.17em"/>', written
+    )
     return re.sub(
         r'<mo( class="mathopen")?>([|‖])</mo>',
         r'<mo\1 lspace="0" rspace="0" stretchy="false">\2</mo>',

@@ -19,7 +19,7 @@ print(f"{len(variances)} tables, at most {design.gap:.1e} above the least")
 
 # %%
 # The least squared error over all cells spends most on tables with many cells; weights, or
-# ``goal="largest"``, ask for something else.  No table contradicts another.
+# ``objective="largest"``, ask for something else.  No table contradicts another.
 
 sizes = {margin: np.prod([adult[j] for j in margin]) for margin in variances}
 colours = {1: "#D55E00", 2: "#0072B2", 3: "#56B4E9"}

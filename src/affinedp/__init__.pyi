@@ -1,9 +1,9 @@
 from .budget.ledger import BudgetExceededError as BudgetExceededError
 from .budget.ledger import Ledger as Ledger
 from .designs.choose import design as design
+from .designs.choose import design_knorm as design_knorm
 from .designs.fit import fit as fit
 from .designs.gaussian import design_gaussian as design_gaussian
-from .designs.knorm import design_knorm as design_knorm
 from .designs.laplace import design_laplace as design_laplace
 from .designs.laplace import iid_noise as iid_noise
 from .designs.margins import design_margins as design_margins
@@ -12,7 +12,6 @@ from .designs.tangent import design_tangent as design_tangent
 from .designs.tree import design_tree as design_tree
 from .designs.tree import design_tree_for_targets as design_tree_for_targets
 from .discovery.discover import discover as discover
-from .domains.crossed import counts_of_records as counts_of_records
 from .domains.manifold import AffineManifold as AffineManifold
 from .errors import AffineDPError as AffineDPError
 from .laws.calibration import gaussian_delta as gaussian_delta

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from functools import wraps
+from contextlib import AbstractContextManager
+from functools import cache, wraps
 from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
 
 import numpy as np
@@ -12,6 +13,8 @@ from numpy.typing import NDArray
 from affinedp.errors import AffineDPError
 
 FloatArray = NDArray[np.float64]
+# The distance from 1 to the next double.
+EPS = float(np.finfo(float).eps)
 IntArray = NDArray[np.intp]
 # A dense array or a SciPy sparse array: what the linear algebra here accepts.
 Matrix: TypeAlias = Any
@@ -58,6 +61,24 @@ def within_range(function: Callable[P, R]) -> Callable[P, R]:
     return guarded
 
 
+@cache
+def _threads() -> Any:
+    """What tells the libraries of linear algebra how many threads to use: slow to find."""
+    import scipy.linalg  # noqa: F401 (it brings one of them)
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
+
+def one_thread() -> AbstractContextManager[Any]:
+    """Return what keeps linear algebra on one thread.
+
+    More threads than idle cores cost far more than they gain, and change the last digits.
+    """
+    limited: AbstractContextManager[Any] = _threads().limit(limits=1, user_api="blas")
+    return limited
+
+
 def is_sparse(value: object) -> bool:
     """Whether ``value`` is a SciPy sparse matrix or array, without importing SciPy for others."""
     return hasattr(value, "tocsr") and hasattr(value, "nnz")
@@ -97,15 +118,24 @@ def linked(first: IntArray, second: IntArray, count: int) -> IntArray:
         root = found
 
 
+def groups(label: IntArray) -> list[IntArray]:
+    """Return the places of every label, in rising order."""
+    order = np.argsort(label, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
+
+
 def connected_parts(matrix: Matrix) -> Iterator[tuple[IntArray, IntArray]]:
     """Yield rows and columns of a matrix that are connected by entries; one may be empty."""
     import scipy.sparse as sparse
-    from scipy.sparse.csgraph import connected_components
 
-    links = sparse.csr_array(matrix)
-    count = links.shape[0]
-    both = sparse.block_array([[None, links], [links.T, None]], format="csr")
-    label = connected_components(both, directed=False)[1]
-    order = np.argsort(label, kind="stable")
-    for group in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
+    entries, count = sparse.coo_array(matrix), matrix.shape[0]
+    for group in groups(linked(entries.row, count + entries.col, sum(matrix.shape))):
         yield group[group < count], group[group >= count] - count
+
+
+def is_identity(matrix: Matrix, size: int) -> bool:
+    """Whether a sparse matrix is the identity."""
+    if not is_sparse(matrix) or matrix.shape != (size, size) or matrix.nnz != size:
+        return False
+    entries = matrix.tocoo()
+    return bool(np.all(entries.row == entries.col) and np.all(entries.data == 1.0))

@@ -7,13 +7,17 @@ exists where a caller can do something with the data it carries.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
+from decimal import ROUND_FLOOR, Context
 from pathlib import Path
 from typing import Any, Self
 
 EXCERPT = 60
 # Of many things, those that a refusal names.
 NAMED = 6
+# A smaller ε that is left is nothing that anybody could spend.
+LEAST_LEFT = 1e-9
 
 
 class AffineDPError(ValueError):
@@ -87,6 +91,25 @@ def counted(number: int, noun: str) -> str:
     ('1 row', '1,200 more rows')
     """
     return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def left_words(epsilon: float) -> str:
+    """Write an ε that is left: never more than that, and nothing where only rounding left it.
+
+    Parameters
+    ----------
+    epsilon : float
+        What is left.
+
+    Examples
+    --------
+    >>> left_words(0.25), left_words(0.39999999999), left_words(1e-10)
+    ('0.25', '0.399999', '0')
+    """
+    if not LEAST_LEFT <= epsilon < math.inf:
+        return "0" if epsilon < LEAST_LEFT else f"{epsilon:g}"
+    rounded = Context(prec=6, rounding=ROUND_FLOOR).create_decimal(repr(float(epsilon)))
+    return f"{float(rounded):.6g}"
 
 
 class EquationError(AffineDPError):

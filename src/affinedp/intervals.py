@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, dense, is_sparse
+from affinedp.arrays import EPS, FloatArray, dense, is_sparse
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array, real_matrix
 from affinedp.exact.rounding import careful_product
@@ -21,7 +21,6 @@ from affinedp.strategies.base import Strategy
 
 # What rounding of doubles may add to an end, relatively.
 END_SLACK = 1e-11
-EPS = float(np.finfo(float).eps)
 # Roundings in a number that is published, and in a combination of such.
 ROUNDED = 4
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from affinedp.arrays import Matrix
 from affinedp.budget.ledger import Ledger, Rows
+from affinedp.domains.reading import in_parts
 from affinedp.errors import AffineDPError
 from affinedp.files.saved import file_path, proved_design, read_saved, refusals, write_saved
 from affinedp.files.values import check_names
@@ -21,11 +22,10 @@ from affinedp.laws.sampler import Sampler
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import StorageError
 from affinedp.privacy.design import Design
-from affinedp.privacy.guarantee import Guarantee, promised_about
+from affinedp.privacy.guarantee import ON_TRUST, Guarantee, promised_about
 from affinedp.record import MechanismRecord
-from affinedp.release.engines import in_parts, publish_rows_in_parts
-from affinedp.release.interoperate import make_measurement
-from affinedp.release.publish import drawer_of, publish
+from affinedp.release.engines import publish_rows_in_parts
+from affinedp.release.publish import make_measurement, publish
 from affinedp.show.page import Report
 from affinedp.show.plot import plot
 from affinedp.show.report import report
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 FORMAT = "affinedp mechanism 2"
 # A guarantee that is computed again differs by rounding only.
 AGREEMENT = 1e-9
-ON_TRUST = "read from a file and NOT verified again: it is as good as the file"
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +88,11 @@ class Mechanism(MechanismRecord):
 
         Parameters
         ----------
-        x : array_like, shape (n,) or (rows, n), or a Series or DataFrame
-            The data; frames, of pandas or polars, are matched by name.  DataFrames of Dask and
-            Spark, and :class:`~affinedp.Parts` of any other engine, are released where they are,
-            part by part.  A lazy table of polars is read once, or part by part with ``into``.
+        x : array_like, shape (n,) or (rows, n), or a mapping, Series or DataFrame
+            The data; frames, of pandas or polars, are matched by name, and so is a mapping of
+            names to numbers.  DataFrames of Dask and Spark, and :class:`~affinedp.Parts` of any
+            other engine, are released where they are, part by part.  A lazy table of polars is
+            read once, or part by part with ``into``.
         ledger : Ledger, optional
             Charged before any noise is drawn.
         label : str, optional
@@ -129,8 +129,7 @@ class Mechanism(MechanismRecord):
             return publish_rows_in_parts(
                 self, plan, x, into=into, ledger=ledger, label=label, rows=rows, sampler=sampler
             )
-        drawer = drawer_of(plan, sampler)
-        return publish(self, plan, x, ledger=ledger, label=label, rows=rows, drawer=drawer)
+        return publish(self, plan, x, ledger=ledger, label=label, rows=rows, sampler=sampler)
 
     def in_steps(
         self,

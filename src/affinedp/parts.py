@@ -52,6 +52,8 @@ HOMES = {
     "productnorm": "affinedp.laws.product_norm",
     "projected": "affinedp.strategies.projected",
     "linear system": "affinedp.exact.systems",
+    "gateway plan": "affinedp.control.gateway_plan",
+    "sensor": "affinedp.control.sensors",
     "people": "affinedp.neighbours.people",
     "plant": "affinedp.domains.dynamics",
     "of a function": "affinedp.functions.known",
@@ -86,6 +88,8 @@ HOMES = {
     "counted places": "affinedp.strategies.places",
 }
 
+# What never changes.
+PLAIN = frozenset({bool, bytes, complex, float, Fraction, int, str, type(None)})
 PartType = TypeVar("PartType", bound="Part")
 Kept = TypeVar("Kept")
 
@@ -109,10 +113,14 @@ def locked(value: Kept, own: bool = True) -> Kept:
             found = value if own else found.copy()
             _lock_sparse(found)
     elif isinstance(value, tuple | list):
+        if PLAIN.issuperset(map(type, value)):  # a million names take no time
+            return value
         items = [locked(one, own) for one in value]
         if any(one is not was for one, was in zip(items, value)):
             found = value._make(items) if hasattr(value, "_make") else type(value)(items)
-    elif isinstance(value, dict):
+    elif isinstance(value, dict) and not isinstance(value, ReadOnlyDict):
+        if PLAIN.issuperset(map(type, value.values())):
+            return value
         kept = {name: locked(one, own) for name, one in value.items()}
         found = kept if any(kept[name] is not value[name] for name in kept) else value
     elif dataclasses.is_dataclass(value) and not isinstance(value, Locked | type):
@@ -141,6 +149,10 @@ def lock_fields(value: Any, own: bool = False) -> None:
 
 def _lock_sparse(matrix: Any) -> None:
     """Make the numbers of a sparse matrix read-only, and their places in it too."""
+    if not matrix.has_canonical_format:  # SciPy would sort it in place when it is used
+        for name in NUMBERS:
+            setattr(matrix, name, getattr(matrix, name).copy())
+        matrix.sum_duplicates()
     for name in NUMBERS:
         setattr(matrix, name, locked(getattr(matrix, name)))
     kind: Any = type(matrix)
@@ -167,7 +179,7 @@ def _read_only(kind: Any) -> Any:
 
 
 class ReadOnlyDict(dict[Any, Any]):
-    """A dictionary that nobody can change."""
+    """A dictionary of numbers that nobody can change."""
 
     def _refuse(self, *_: object, **__: object) -> typing.NoReturn:
         raise AffineDPError("this dictionary is read-only: a promise rests on it")

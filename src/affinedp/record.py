@@ -36,19 +36,6 @@ class MechanismRecord(Part):
     """``reconstruct(measure(x) + η)``: what is published, and what that promises.
 
     The guarantee is computed from the parts and never stored: a copy with other noise has its own.
-
-    Attributes
-    ----------
-    adjacency : Adjacency
-        Whom the guarantee is about; it knows what data is (``adjacency.domain``).
-    strategy : Strategy
-        Which numbers noise is added to, and how outputs are made of them.
-    noise : Law
-        The law of η.
-    proof : Proof or None
-        Why the guarantee holds, where moves cannot be listed.
-    design : Design
-        How the mechanism came about: bounds, comparisons, notes.
     """
 
     kind = "mechanism record"
@@ -159,15 +146,19 @@ class MechanismRecord(Part):
 
     @property
     def lower_bound(self) -> float | None:
-        """Squared error (weighted as designed) that no mechanism of any law can go below.
+        """Squared error that no mechanism of any law can go below; None where it is not known.
 
-        None where it is not known.  ``least.scope`` says which data it is about.
+        It is about the error that was designed for, ``least.error``: under the weights, or the
+        largest variance.  ``least.scope`` says which data it is about.
         """
         return self.least.bound if self.least and self.least.bound > 0.0 else None
 
     @property
     def excess(self) -> float | None:
-        """How many times ``lower_bound`` this mechanism costs, rounded up; None without one."""
+        """How many times ``lower_bound`` the error ``least.error`` is, rounded up; None without.
+
+        Both are under the weights of the design, ``expected_squared_error`` is not.
+        """
         return self.least.excess if self.least and self.least.bound > 0.0 else None
 
     # -------------------------------------------------------------- how large the noise is
@@ -208,7 +199,10 @@ class MechanismRecord(Part):
 
     @cached_property
     def expected_squared_error(self) -> float:
-        """Expected squared error of all outputs together."""
+        """Expected squared error of all outputs together, each counted once.
+
+        Weights of a design are left out: ``least.error`` is the error under them.
+        """
         return self.strategy.total_variance(self.noise)
 
     def variance_of(self, combination: Any) -> float:

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import tempfile
 import time
-from pathlib import Path
 
 import pytest
 
-from ledgers import MEMORY
 from servers import Server, why_not
 
-on_a_server = [
-    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
-    pytest.mark.xdist_group("postgresql"),
-]
+on_a_server = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
 
 
 @pytest.fixture(scope="session")
@@ -39,14 +33,8 @@ def database(server, request):
 
 
 @pytest.fixture
-def folder():
-    with tempfile.TemporaryDirectory(dir=MEMORY) as name:
-        yield Path(name)
-
-
-@pytest.fixture
-def path(folder):
-    return folder / "budget.db"
+def path(tmp_path):
+    return tmp_path / "budget.db"
 
 
 @pytest.fixture(params=["file", pytest.param("server", marks=on_a_server)])

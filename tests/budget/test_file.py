@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from affinedp.budget import sqlite
 from affinedp.budget.ledger import Ledger, LedgerError, LedgerWarning
+from affinedp.budget.sqlite import FileStore
 from affinedp.errors import AffineDPError
-from ledgers import CAP, MEMORY, altered, charge, run
+from ledgers import CAP, altered, charge, run
 
 
 def test_file_is_private_and_alone(tmp_path):
@@ -32,7 +32,7 @@ def test_file_is_private_and_alone(tmp_path):
 
 def test_commits_are_durable(path):
     Ledger(path, **CAP).close()
-    with contextlib.closing(sqlite.connected(path)) as connection:
+    with contextlib.closing(FileStore(path).connected()) as connection:
         pragma = {
             name: connection.execute(f"PRAGMA {name}").fetchone()[0]
             for name in ("journal_mode", "synchronous", "fullfsync")
@@ -41,18 +41,18 @@ def test_commits_are_durable(path):
 
 
 @pytest.mark.parametrize("name", ["a b.db", "50%?#.db", "ü'\".db", ":memory:"])
-def test_odd_file_names(folder, name):
-    with Ledger(folder / name, epsilon=1.0, protects="one person") as ledger:
+def test_odd_file_names(tmp_path, name):
+    with Ledger(tmp_path / name, epsilon=1.0, protects="one person") as ledger:
         charge(ledger, "laplace", 0.5)
-    with Ledger(folder / name) as ledger:
+    with Ledger(tmp_path / name) as ledger:
         assert ledger.spent == 0.5
-    assert os.listdir(folder) == [name]
+    assert os.listdir(tmp_path) == [name]
 
 
-def test_relative_path_and_symlink(folder, path, monkeypatch):
+def test_relative_path_and_symlink(tmp_path, path, monkeypatch):
     Ledger(path, **CAP).close()
-    (folder / "link").symlink_to(path)
-    monkeypatch.chdir(folder)
+    (tmp_path / "link").symlink_to(path)
+    monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Ledger("budget.db").close()
@@ -65,7 +65,7 @@ def test_relative_path_and_symlink(folder, path, monkeypatch):
 @pytest.fixture(scope="module")
 def good():
     """The bytes of a ledger, and what it says."""
-    with tempfile.TemporaryDirectory(dir=MEMORY) as name:
+    with tempfile.TemporaryDirectory() as name:
         path = Path(name) / "budget.db"
         with Ledger(path, **CAP) as ledger:
             for i in range(12):
@@ -98,16 +98,16 @@ def contents(folder):
     return {file.name: file.read_bytes() for file in folder.iterdir() if file.is_file()}
 
 
-def test_missing_and_misplaced(folder):
+def test_missing_and_misplaced(tmp_path):
     with pytest.raises(LedgerError, match="no directory"):
-        Ledger(folder / "no" / "budget.db", **CAP)
-    inside = folder / "a folder"  # beside which nobody else writes
+        Ledger(tmp_path / "no" / "budget.db", **CAP)
+    inside = tmp_path / "a folder"  # beside which nobody else writes
     inside.mkdir()
     refused(inside, "not a file")
     for bad in (None, 7, "a\0b"):
         with pytest.raises(AffineDPError):
             Ledger(bad, **CAP)
-    assert [*os.listdir(folder), *os.listdir(inside)] == ["a folder"]
+    assert [*os.listdir(tmp_path), *os.listdir(inside)] == ["a folder"]
 
 
 @pytest.mark.slow
@@ -120,7 +120,7 @@ def test_damaged_bytes_are_noticed(good, data):
     places = st.one_of(st.integers(0, 700), st.integers(0, len(content) - 1))
     for _ in range(data.draw(st.integers(1, 4))):
         damaged[data.draw(places)] = data.draw(st.integers(0, 255))
-    with tempfile.TemporaryDirectory(dir=MEMORY) as name:
+    with tempfile.TemporaryDirectory() as name:
         unchanged_or_refused(Path(name) / "budget.db", damaged, good)
 
 
@@ -141,21 +141,21 @@ def unchanged_or_refused(path, damaged, good):
 
 
 @pytest.mark.slow
-def test_every_header_byte(folder, good):
+def test_every_header_byte(tmp_path, good):
     content, _ = good
     for place in range(100):
         for flip in (0x01, 0x03, 0x80):
             damaged = bytearray(content)
             damaged[place] ^= flip
-            path = folder / f"{place}-{flip}.db"
+            path = tmp_path / f"{place}-{flip}.db"
             unchanged_or_refused(path, damaged, good)
             path.unlink()
 
 
-def test_damage_that_sqlite_does_not_see_at_once(folder, good):
+def test_damage_that_sqlite_does_not_see_at_once(tmp_path, good):
     """The name of a table, which SQLite quotes in a message that is no text; free pages."""
     content, _ = good
-    path = folder / "budget.db"
+    path = tmp_path / "budget.db"
     path.write_bytes(content.replace(b"CREATE TABLE event", b"CREATE TABLE \xff\xfeent"))
     refused(path)
     for place in range(32, 40):
@@ -237,13 +237,13 @@ def test_read_only(path):
     refused(path, "read-only")
 
 
-def test_moves_and_backups_are_noticed(path, folder):
+def test_moves_and_backups_are_noticed(path, tmp_path):
     with Ledger(path, **CAP) as ledger:
         charge(ledger, "laplace", 0.1)
     content = path.read_bytes()
-    path.rename(folder / "moved.db")
+    path.rename(tmp_path / "moved.db")
     with pytest.warns(LedgerWarning, match="moved or copied"):
-        ledger = Ledger(folder / "moved.db")
+        ledger = Ledger(tmp_path / "moved.db")
     with ledger:
         ledger.acknowledge_move()
     path.write_bytes(content)  # a backup, put back in place
@@ -251,8 +251,8 @@ def test_moves_and_backups_are_noticed(path, folder):
         Ledger(path).close()
 
 
-def test_file_replaced_while_open(path, folder):
-    other = folder / "other.db"
+def test_file_replaced_while_open(path, tmp_path):
+    other = tmp_path / "other.db"
     Ledger(other, **CAP).close()
     with Ledger(path, **CAP) as ledger:
         charge(ledger, "laplace", 0.1)
@@ -269,8 +269,8 @@ def test_file_replaced_while_open(path, folder):
 
 def test_full_disk(path, monkeypatch):
     with Ledger(path, **CAP) as ledger:
-        full = (*sqlite._SETTINGS, f"max_page_count = {os.path.getsize(path) // 4096}")
-        monkeypatch.setattr(sqlite, "_SETTINGS", full)
+        full = (*FileStore.settings, f"max_page_count = {os.path.getsize(path) // 4096}")
+        monkeypatch.setattr(FileStore, "settings", full)
         charged = []
         with pytest.raises(LedgerError, match="disk is full"):  # noqa: PT012
             for _ in range(100):
@@ -318,7 +318,7 @@ def test_opening_keeps_the_locks_of_this_process(path):
 
 
 @pytest.mark.slow
-def test_kills_while_it_is_created(folder):
+def test_kills_while_it_is_created(tmp_path):
     out = run(
         """
         random.seed(2)
@@ -339,7 +339,7 @@ def test_kills_while_it_is_created(folder):
             Ledger(name, epsilon=1.0, protects="one person").close()
         print(whole)
         """,
-        folder,
+        tmp_path,
     )
     assert 0 <= int(out) <= 40
 

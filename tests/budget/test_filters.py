@@ -27,7 +27,7 @@ from affinedp.budget.ledger import (
     LedgerWarning,
 )
 from affinedp.laws.curves import EPS
-from ledgers import CAP, MEMORY, charge, guarantee
+from ledgers import CAP, charge, guarantee
 
 
 def gaussian_delta_exact(epsilon, s):
@@ -208,11 +208,11 @@ def test_what_would_fit_does_fit(path):
 
 
 @pytest.mark.slow
-def test_planned_ledger_has_more_room(folder):
+def test_planned_ledger_has_more_room(tmp_path):
     pytest.importorskip("dp_accounting")
     counts = {}
     for adaptive in (True, False):
-        with Ledger(folder / f"{adaptive}.db", **CAP, adaptive=adaptive) as ledger:
+        with Ledger(tmp_path / f"{adaptive}.db", **CAP, adaptive=adaptive) as ledger:
             charge(ledger, "gaussian", 0.1)
             counts[adaptive] = 0
             while counts[adaptive] < 100 and ledger.fits(guarantee("laplace", 0.04)):
@@ -272,9 +272,9 @@ def test_composed_guarantee_is_charged_part_by_part(path):
         assert ledger.spent == together
 
 
-def test_releases_are_copies(folder):
+def test_releases_are_copies(tmp_path):
     for law, s in (("gaussian", 0.05), ("laplace", 0.1)):
-        with Ledger(folder / f"{law}1", **CAP) as one, Ledger(folder / f"{law}3", **CAP) as two:
+        with Ledger(tmp_path / f"{law}1", **CAP) as one, Ledger(tmp_path / f"{law}3", **CAP) as two:
             charge(one, law, s, releases=3)
             for _ in range(3):
                 charge(two, law, s)
@@ -357,7 +357,7 @@ class Interleavings(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.folder = tempfile.TemporaryDirectory(dir=MEMORY)
+        self.folder = tempfile.TemporaryDirectory()
         self.path = Path(self.folder.name) / "budget.db"
         self.exact, self.unit, self.first_key = Exact(), None, None
         self.entries, self.open = [], []

@@ -8,6 +8,8 @@ import signal
 import threading
 import warnings
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 
 import pytest
 
@@ -19,7 +21,8 @@ from affinedp.budget.ledger import (
     LedgerError,
     LedgerWarning,
 )
-from affinedp.errors import AffineDPError
+from affinedp.budget.sqlite import FileStore
+from affinedp.errors import AffineDPError, left_words
 from affinedp.laws.curves import NoPromise
 from ledgers import CAP, QUARTER, altered, charge, guarantee, is_file, opened, run
 
@@ -130,6 +133,7 @@ def test_leak_is_always_refused(path):
         {"delta": 1e-6}, {}, {"epsilon": 1.0, "protects": None}, {"epsilon": 1.0, "protects": ""},
         {"epsilon": 1.0, "protects": " "}, {"epsilon": 1.0, "protects": 7},
         {"epsilon": 1.0, "protects": "x" * 1001}, {"epsilon": 1.0, "same_secret": "yes"},
+        {"epsilon": 1.0, "create": "no"}, {"epsilon": Decimal("0.12345678901234567890123")},
     ],
 )  # fmt: skip
 def test_bad_caps(path, caps):
@@ -331,6 +335,7 @@ def test_what_was_interrupted_is_undone(address, monkeypatch):
 
 def test_another_program_that_holds_it(address, monkeypatch):
     monkeypatch.setattr(events, "LOCK_SECONDS", 1)
+    monkeypatch.setattr(FileStore, "patience", 1)
     with Ledger(address, **CAP) as ledger:
         if is_file(address):
             import sqlite3
@@ -548,11 +553,11 @@ def test_charges_that_pass_the_cap_are_told(address):
             charge(ledger, "laplace", 0.1)
 
 
-def test_a_copy_is_noticed_until_somebody_says_that_it_is_the_only_one(address, folder):
+def test_a_copy_is_noticed_until_somebody_says_that_it_is_the_only_one(address, tmp_path):
     with Ledger(address, **CAP) as ledger:
         charge(ledger, "laplace", 0.1)
     if is_file(address):
-        copy = folder / "copy.db"
+        copy = tmp_path / "copy.db"
         with open(address, "rb") as content:
             copy.write_bytes(content.read())
     else:
@@ -650,3 +655,19 @@ def test_the_commands(address):
         assert words in said
     assert len(json.loads(_command("ledger", "history", address, "--json"))) == 3
     assert "fine" in _command("ledger", "check", address)
+
+
+@pytest.mark.parametrize("left", [0.1, 0.7, 0.3999999999999999, 1 / 3, 2e-9, 123456.789, 5e-324])
+def test_no_more_is_shown_than_is_left(left):
+    shown = Fraction(left_words(left))
+    assert 0 <= shown <= Fraction(repr(left))
+    assert Fraction(repr(left)) - shown <= max(Fraction(1, 10**9), Fraction(left) / 10**5)
+
+
+def test_a_refusal_does_not_name_an_epsilon_that_does_not_fit(address):
+    with Ledger(address, epsilon=1.0, protects="people") as ledger:
+        for epsilon in (0.1, 0.2, 0.3):
+            ledger.charge(guarantee("laplace", epsilon), fingerprint="f")
+        assert ledger.remaining < 0.4
+        with pytest.raises(BudgetExceededError, match="of which 0.399999 is left"):
+            ledger.charge(guarantee("laplace", 0.4), fingerprint="f")

@@ -20,10 +20,7 @@ from ledgers import CAP, QUARTER, charge, opened
 from servers import Server, set_on_server, why_not
 
 psycopg = pytest.importorskip("psycopg")
-pytestmark = [
-    pytest.mark.skipif(bool(why_not()), reason=why_not() or "-"),
-    pytest.mark.xdist_group("postgresql"),
-]
+pytestmark = pytest.mark.skipif(bool(why_not()), reason=why_not() or "-")
 
 
 def count(url: str) -> int:
@@ -506,7 +503,7 @@ def test_a_handler_does_not_wait_for_the_lock_of_its_own_call(database):
         assert ledger.spent == 0.25
 
 
-@pytest.mark.parametrize("where", ["begin", "commit", "roll_back"])
+@pytest.mark.parametrize("where", ["connected", "commit", "roll_back"])
 def test_a_signal_at_the_edge_of_a_transaction_is_refused(database, monkeypatch, where):
     with adp.Ledger(database[0], **CAP) as ledger:
         refused: list[str] = []

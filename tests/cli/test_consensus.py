@@ -9,12 +9,11 @@ from typer.testing import CliRunner
 from affinedp.budget.ledger import Ledger
 from affinedp.cli.app import app
 from affinedp.cli.consensus import read_value
-from affinedp.consensus.agent import Agent
-from affinedp.consensus.message import AgentMessage
+from affinedp.consensus.agent import Agent, AgentMessage
 from affinedp.consensus.network_file import read_network
 from affinedp.consensus.one_draw import AgentNoise
 from affinedp.errors import AffineDPError
-from affinedp.mqtt.agent_messages import encode
+from affinedp.mqtt.agent_process import encode
 from affinedp.mqtt.broker import Broker
 from affinedp.mqtt.connection import Connection
 from brokers import PATIENCE, Command, Mosquitto, certificates, free_port, private_broker
@@ -72,7 +71,7 @@ def test_values_that_are_none(tmp_path, text):
 
 
 def test_value_files(tmp_path, capsys):
-    with pytest.raises(AffineDPError, match="No such file"):
+    with pytest.raises(AffineDPError, match="does not exist"):
         read_value(tmp_path / "absent")
     (tmp_path / "v").write_bytes(b"\xff\xfe")
     with pytest.raises(AffineDPError, match="not UTF-8"):

@@ -47,6 +47,15 @@ def file(tmp_path):
     return path
 
 
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory):
+    """The file of the noise that SMALL asks for."""
+    home = tmp_path_factory.mktemp("noise")
+    (home / "loop.toml").write_text(SMALL)
+    assert "4 steps" in invoke("design", home / "loop.toml", "-o", home / "m.json")
+    return home / "m.json"
+
+
 def invoke(*words):
     """Run a command here; what it printed, or the refusal that ends it."""
     result = CliRunner().invoke(app, ["control", *(str(word) for word in words)])
@@ -191,10 +200,8 @@ def test_a_plant_that_only_sends(file, tmp_path):
 
 
 @pytest.mark.slow
-def test_design(file, tmp_path):
-    said = invoke("design", file, "-o", tmp_path / "m.json")
-    assert "4 steps" in said
-    loaded = Mechanism.load(tmp_path / "m.json")
+def test_design(noise):
+    loaded = Mechanism.load(noise)
     assert loaded.domain.horizon == 4
     assert loaded.guarantee.delta(1.0) <= 0.01
     assert loaded.domain.state_names == ("p", "v")
@@ -226,16 +233,15 @@ def test_design_for_tracking(file, tmp_path):
 
 
 @pytest.mark.slow
-def test_nobody_listens(file, tmp_path):
-    invoke("design", file, "-o", tmp_path / "m.json")
+def test_nobody_listens(file, tmp_path, noise):
     at = ("--broker", f"localhost:{free_port()}")
-    noise = ("--mechanism", tmp_path / "m.json", "--state", tmp_path / "s.db")
+    draw = ("--mechanism", noise, "--state", tmp_path / "s.db")
     file.write_text(file.read_text() + "[mqtt]\nwait = 0\n")
     for words in (
         ("plant", file, *at),
         ("cloud", file, *at),
         ("eavesdrop", *at, "--log", tmp_path / "seen"),
-        ("gateway", file, *noise, "--resolution", 0.1, *at),
+        ("gateway", file, *draw, "--resolution", 0.1, *at),
     ):
         assert "no broker listens at localhost" in invoke(*words)
 
@@ -281,19 +287,18 @@ def test_paho_is_not_needed_to_design(file, tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_password_tls_ledger_and_signals(file, tmp_path):
+def test_password_tls_ledger_and_signals(file, tmp_path, noise):
     """A gateway behind a password and TLS that is stopped, continued, and pays once."""
     pytest.importorskip("paho.mqtt.client")
     ca, certificate, key = certificates(tmp_path / "made")
     users = {"plant": "right", "spy": "listens"}
-    invoke("design", file, "-o", tmp_path / "m.json")
     with Ledger(tmp_path / "budget.db", epsilon=1.0, delta=0.01, protects="one vehicle"):
         pass
     (tmp_path / "password").write_text("right\n")
     with Mosquitto(tmp_path / "b", users=users, tls=(ca, certificate, key)) as broker:
         at = ("--broker", f"mqtts://{broker.address}", "--ca-file", ca)
         words = (
-            "control", "gateway", file, "--mechanism", tmp_path / "m.json",
+            "control", "gateway", file, "--mechanism", noise,
             "--state", tmp_path / "s.db", "--ledger", tmp_path / "budget.db", *at,
             "--resolution", "0.001",
         )  # fmt: skip

@@ -59,6 +59,7 @@ def test_private_inputs(tmp_path):
     assert Mechanism.load(tmp_path / "m.json").guarantee.holds(1.0, 1e-4)
 
 
+@pytest.mark.slow
 def test_the_least_largest_variance(tmp_path):
     text = ROOM.replace("[[0.99]]", "[[1]]").replace("E = [[0.9, 0.2]]", "E = [[0.9]]")
     text = text.replace('["occupants", "oven"]', '["occupants"]').replace(", oven = 0.5", "")

@@ -1,6 +1,7 @@
 """``affinedp control gateway|cloud|plant`` as processes: stationary noise, new runs, words."""
 
 import json
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -37,15 +38,21 @@ linger = 20
 """
 
 
-@pytest.fixture
-def file(tmp_path):
-    path = tmp_path / "loop.toml"
+@pytest.fixture(scope="module")
+def designed(tmp_path_factory):
+    """A folder with the loop and its noise."""
+    home = tmp_path_factory.mktemp("designed")
+    path = home / "loop.toml"
     path.write_text(ROOM)
-    result = CliRunner().invoke(
-        app, ["control", "design", str(path), "-o", str(tmp_path / "m.json")]
-    )
+    result = CliRunner().invoke(app, ["control", "design", str(path), "-o", str(home / "m.json")])
     assert result.exit_code == 0, result.output
-    return path
+    return home
+
+
+@pytest.fixture
+def file(designed, tmp_path):
+    shutil.copytree(designed, tmp_path, dirs_exist_ok=True)
+    return tmp_path / "loop.toml"
 
 
 def seen(path, topic):
@@ -156,6 +163,18 @@ def test_a_range_without_limits_is_refused_when_noise_is_designed(file):
         design_loop(read_loop(file))
 
 
+@pytest.mark.parametrize("written", ["0.1", "[0.1]", '"0.1"', '"dither:6:0.1"'])
+def test_steps_of_sensors_in_the_file(file, written):
+    """As by the option, which comes first."""
+    word = written.strip('[]"')
+    wanted = design_loop(read_loop(file), resolution=word).design.sent
+    file.write_text(f"{ROOM}[sensors]\nresolution = {written}\n")
+    read = read_loop(file)
+    assert design_loop(read).design.sent == wanted
+    assert wanted is not None
+    assert design_loop(read, resolution="exact").design.sent is None
+
+
 def test_public_limits_keep_the_range(file):
     """|y| ≤ 5 + Σ 0.99^k · 0.9 · (0.3 + 0.1): inputs and private inputs, in this order."""
     file.write_text(ROOM + LIMITS)
@@ -165,11 +184,15 @@ def test_public_limits_keep_the_range(file):
     top = [5 * 0.99**t + 0.36 * sum(0.99**k for k in range(t)) for t in range(40)]
     assert low[0] == pytest.approx(-5)
     assert high[0] == pytest.approx(max(top))
+    assert read_loop(file).limits == (0.0, 0.3), "of the controller alone"
     more = LIMITS.replace("[0, 0], [0.3, 0.1]", "[0, 0, 0], [0.3, 0.1, 1]")
     file.write_text(ROOM + more + "B = [[0.9, 0.9, 0.5]]\n")  # a disturbance, too
     high = read_loop(file).sensors["reach"].outputs(read_loop(file).dynamics)[1]
     top = [5 * 0.99**t + 0.86 * sum(0.99**k for k in range(t)) for t in range(40)]
     assert high[0] == pytest.approx(max(top))
+    assert read_loop(file).limits == (0.0, 0.3)
+    file.write_text(ROOM + more + "B = [[0.5, 0.9, 0.9]]\n")
+    assert read_loop(file).limits is None, "whose limits these are is not known"
 
 
 @pytest.mark.parametrize(

@@ -1,23 +1,31 @@
+"""``affinedp doctor``: what is there, what is missing, and what keeps affinedp from working."""
+
+import json
 import socket
 from importlib import metadata
 
 import pytest
+from typer.testing import CliRunner
 
-from affinedp.cli import doctor
+from affinedp.cli.app import app
 
 
-def by_name(findings):
-    return {finding.what: finding for finding in findings}
+def diagnosed(*brokers):
+    """Status and detail of everything that was looked at, and the exit code."""
+    words = [word for address in brokers for word in ("--broker", address)]
+    told = CliRunner().invoke(app, ["doctor", "--json", *words])
+    rows = json.loads(told.stdout)
+    areas = [row["area"] for row in rows]
+    assert areas == sorted(areas, key=["core", "extras", "parallel", "brokers"].index)
+    return {row["what"]: (row["status"], row["detail"]) for row in rows}, told.exit_code
 
 
 def test_here_everything_that_is_needed_is_there():
-    findings = doctor.diagnose()
-    assert doctor.healthy(findings)
-    assert {"numpy", "numba", "tables", "studio"} <= set(by_name(findings))
-    assert not {"test", "all", "dev"} & set(by_name(findings))
-    assert [f.area for f in findings] == sorted(
-        (f.area for f in findings), key=["core", "extras", "parallel", "brokers"].index
-    )
+    found, code = diagnosed()
+    assert code == 0
+    assert {"numpy", "numba", "tables", "studio"} <= set(found)
+    assert not {"test", "all", "dev"} & set(found)
+    assert found["trial release"][0] == found["embedded"][0] == "fine"
 
 
 @pytest.mark.parametrize(
@@ -33,52 +41,48 @@ def test_missing_packages(monkeypatch, package, what, status):
         return installed(name)
 
     monkeypatch.setattr(metadata, "version", version)
-    findings = doctor.diagnose()
-    assert by_name(findings)[what].status == status
-    assert doctor.healthy(findings) == (status != "problem")
+    found, code = diagnosed()
+    assert found[what][0] == status
+    assert code == (status == "problem")
+
+
+def broken(*args, **settings):
+    raise OSError("no randomness")
+
+
+@pytest.mark.parametrize(
+    ("target", "value", "what", "status", "words"),
+    [
+        ("affinedp.mechanism.publish", broken, "trial release", "problem", "no randomness"),
+        ("affinedp.cli.doctor.shutil.which", lambda name: None, "mosquitto", "missing",
+         "apt install"),
+        ("affinedp.mqtt.local_broker.has_embedded", lambda: False, "embedded", "missing",
+         "[broker"),
+    ],
+)  # fmt: skip
+def test_what_fails_is_told_with_what_to_do(monkeypatch, target, value, what, status, words):
+    monkeypatch.setattr(target, value)
+    found, code = diagnosed()
+    assert found[what][0] == status
+    assert words in found[what][1]
+    assert code == (status == "problem")
 
 
 def test_no_place_for_compiled_code(monkeypatch):
-    from affinedp.neighbours.circuits import compiled as search
+    from affinedp.neighbours.circuits import compiled
 
-    class NoCache:
-        cache_path = None
-
-    monkeypatch.setattr(search.column_side.fast, "_cache", NoCache())
-    found = by_name(doctor.diagnose())["compiled cache"]
-    assert found.status == "missing"
-    assert "NUMBA_CACHE_DIR" in found.detail
-
-
-def test_a_release_that_fails(monkeypatch):
-    def broken(*args, **settings):
-        raise OSError("no randomness")
-
-    monkeypatch.setattr("affinedp.mechanism.publish", broken)
-    found = by_name(doctor.diagnose())["trial release"]
-    assert found.status == "problem"
-    assert "no randomness" in found.detail
+    nowhere = type("NoCache", (), {"cache_path": None})
+    monkeypatch.setattr(compiled.column_side.fast, "_cache", nowhere)
+    status, detail = diagnosed()[0]["compiled cache"]
+    assert (status, "NUMBA_CACHE_DIR" in detail) == ("missing", True)
 
 
 def test_brokers():
     with socket.create_server(("127.0.0.1", 0)) as server:
         there = f"127.0.0.1:{server.getsockname()[1]}"
-        assert by_name(doctor.diagnose([there]))[there].status == "fine"
-    found = by_name(doctor.diagnose([there, "http://somewhere"]))
-    assert found[there].status == "problem"
-    assert "cannot be reached" in found[there].detail
-    assert "host:port" in found["http://somewhere"].detail
-
-
-def test_brokers_on_this_machine(monkeypatch):
-    found = by_name(doctor.diagnose())["embedded"]
-    assert (found.status, "for trials" in found.detail) == ("fine", True)
-    monkeypatch.setattr("affinedp.cli.doctor.shutil.which", lambda name: None)
-    monkeypatch.setattr("affinedp.mqtt.local_broker.has_embedded", lambda: False)
-    found = by_name(doctor.diagnose())
-    assert (found["mosquitto"].status, "apt install" in found["mosquitto"].detail) == (
-        "missing",
-        True,
-    )
-    assert (found["embedded"].status, "[broker" in found["embedded"].detail) == ("missing", True)
-    assert doctor.healthy(found.values()), "a broker of one's own is no need"
+        assert diagnosed(there)[0][there] == ("fine", "answers")
+    found, code = diagnosed(there, "http://somewhere")
+    assert code == 1
+    assert found[there][0] == "problem"
+    assert "cannot be reached" in found[there][1]
+    assert "host:port" in found["http://somewhere"][1]

@@ -9,8 +9,10 @@ import warnings
 
 import pytest
 import typer
+from typer.testing import CliRunner
 
 from affinedp.cli import exits
+from affinedp.cli.app import app
 
 PROBLEM = """
 equations = ["a + b = c"]
@@ -175,3 +177,13 @@ def test_a_console_without_greek(process, encoding):
         assert (done.returncode, done.stderr) == (exits.KEPT, b"")
     done = process("verify", "p.toml", "--json", env=environment, capture_output=True)
     assert "μ" in json.loads(done.stdout.decode("ascii"))["neighbours"]
+
+
+def test_help_shows_the_tables_of_files(monkeypatch):
+    """A table of a file looks like markup to Rich, which would leave it out."""
+    monkeypatch.setenv("COLUMNS", "300")
+    for group, command, table in (
+        ("control", "gateway", "[sensors]"), ("consensus", "agent", "[values]"),
+    ):  # fmt: skip
+        said = CliRunner().invoke(app, [group, command, "--help"]).output
+        assert f"that in {table}" in said or f"that of {table}" in said

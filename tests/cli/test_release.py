@@ -94,7 +94,7 @@ def test_a_ledger_asks_about_other_neighbours(run):
     assert release("circuits")[0] == 0
     code, _, err = release("cells")
     assert code == 2
-    assert "--same-secret" in err
+    assert "say so with --same-secret: it then adds up" in " ".join(err.split())
     assert "one person" in err
     assert release("cells", "--same-secret")[0] == 0
     for command in ("history", "show"):

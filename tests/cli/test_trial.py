@@ -11,6 +11,7 @@ from affinedp.cli.app import app
 from affinedp.cli.control import design_loop
 from affinedp.control.loop_file import read_loop
 from affinedp.errors import AffineDPError
+from affinedp.mechanism import Mechanism
 from affinedp.mqtt.broker import Broker
 from affinedp.mqtt.connection import Connection
 from brokers import PATIENCE, Command, free_port, private_broker, processes_about, until
@@ -37,10 +38,28 @@ delta = 0.01
 """
 
 
+LIMITS = """
+[sensors]
+resolution = 0.25
+range = [-60, 60]
+start = [[-30, -1], [30, 1]]
+inputs = [-5, 5]
+"""
+
+
 @pytest.fixture
 def loop(tmp_path):
     (tmp_path / "loop.toml").write_text(LOOP)
     return tmp_path / "loop.toml"
+
+
+@pytest.fixture(scope="module")
+def noise(tmp_path_factory):
+    """The file of the noise that LOOP asks for."""
+    home = tmp_path_factory.mktemp("noise")
+    (home / "loop.toml").write_text(LOOP)
+    design_loop(read_loop(home / "loop.toml")).save(home / "noise.json")
+    return home / "noise.json"
 
 
 def steps(path: Path) -> list[dict]:
@@ -51,6 +70,8 @@ def steps(path: Path) -> list[dict]:
 @pytest.mark.parametrize("named", [False, True])
 def test_trial(loop, tmp_path, named):
     home = tmp_path / "loop-trial"
+    if named:
+        loop.write_text(LOOP + LIMITS)
     with private_broker(tmp_path / "public", "mosquitto" if named else "embedded") as public:
         words = ["--broker", public.address] if named else []
         with Command(tmp_path, "control", "trial", loop, *words) as run:
@@ -58,7 +79,14 @@ def test_trial(loop, tmp_path, named):
     assert "plant: all steps, 12 of 12" in run.said
     assert "noise on 1 output over 12 steps, one draw for all; affinedp report " in run.said
     assert home.stat().st_mode & 0o777 == 0o700
-    assert len(steps(home / "plant.jsonl")) == 12
+    driven = steps(home / "plant.jsonl")
+    assert len(driven) == 12
+    assert (max(abs(step["u"][0]) for step in driven) == 5.0) == named
+    read = [step["y"][0] % 0.25 for step in driven]
+    assert (set(read) == {0.0}) == named, "the plant, too, reads in steps"
+    if named:
+        assert Mechanism.load(home / "noise.json").design.sent.resolution == (0.25,)
+    assert run.said.count("inputs are clipped to [sensors] inputs") == named
     seen = steps(home / "seen.jsonl")
     assert {"cloud/y", "cloud/u"} <= {message["topic"] for message in seen}
     assert "plant/y" not in {message["topic"] for message in seen}, "the truth stays at its broker"
@@ -76,14 +104,11 @@ def test_trial(loop, tmp_path, named):
         (("delta = 0.01", 'delta = 0.01\nadjacency = "manifold"'), "about manifold neighbours"),
     ],
 )
-def test_noise_of_another_loop(loop, tmp_path, change, words):
-    invoke = CliRunner().invoke
-    made = tmp_path / "noise.json"
-    design_loop(read_loop(loop)).save(made)
+def test_noise_of_another_loop(loop, noise, change, words):
     loop.write_text(LOOP.replace(*change))
-    command = ["control", "trial", str(loop), "--mechanism", str(made)]
+    command = ["control", "trial", str(loop), "--mechanism", str(noise)]
     with pytest.raises(AffineDPError, match=words):
-        invoke(app, command, catch_exceptions=False)
+        CliRunner().invoke(app, command, catch_exceptions=False)
 
 
 @pytest.mark.slow
@@ -120,6 +145,16 @@ def test_a_trial_needs_a_start(loop):
         CliRunner().invoke(app, ["control", "trial", str(loop)], catch_exceptions=False)
 
 
+@pytest.mark.parametrize("start", ["[[-19.5, -1], [30, 1]]", "[[-30, -1], [30, -0.5]]"])
+def test_a_trial_starts_within_the_limits_of_its_start(loop, start):
+    loop.write_text(LOOP + LIMITS.replace("[[-30, -1], [30, 1]]", start))
+    with pytest.raises(AffineDPError, match=r"x0: x\d starts outside of \[sensors\] start"):
+        CliRunner().invoke(app, ["control", "trial", str(loop)], catch_exceptions=False)
+    assert list(loop.parent.iterdir()) == [loop]
+    loop.write_text(LOOP + LIMITS.replace("[[-30, -1], [30, 1]]", "[[-20, 0], [-20, 0]]"))
+    read_loop(loop)
+
+
 def test_a_mechanism_that_is_none_is_refused_before_anything_starts(loop, tmp_path):
     (tmp_path / "noise.json").write_text("{}")
     words = ["trial", loop, "--mechanism", tmp_path / "noise.json"]
@@ -129,10 +164,15 @@ def test_a_mechanism_that_is_none_is_refused_before_anything_starts(loop, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_process_that_ends_early(loop):
+def test_a_process_that_ends_early(loop, tmp_path, noise):
+    def run(*words):
+        CliRunner().invoke(app, ["control", *map(str, words)], catch_exceptions=False)
+
     loop.write_text(LOOP + "[sensors]\nfresh_noise = [0.1, 0.2]\n")
     with pytest.raises(AffineDPError, match="the gateway ended: .*fresh_noise"):
-        CliRunner().invoke(app, ["control", "trial", str(loop)], catch_exceptions=False)
+        run("trial", loop, "--mechanism", noise)
+    with pytest.raises(AffineDPError, match="fresh_noise has shape"):  # by the design, at once
+        run("trial", loop, "--folder", tmp_path / "other")
 
 
 def test_broker(tmp_path):

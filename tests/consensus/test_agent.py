@@ -11,10 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from affinedp.audit.trial import audit
-from affinedp.consensus.agent import Agent, read_state
-from affinedp.consensus.message import (
+from affinedp.consensus.agent import (
+    Agent,
     AgentMessage,
+    checked_name,
+    checked_weights,
     next_message,
+    read_state,
 )
 from affinedp.consensus.one_draw import AgentNoise
 from affinedp.errors import AffineDPError
@@ -99,6 +102,35 @@ def test_contradictions(agent, contradiction):
         agent.hear(message)
     with pytest.raises(AffineDPError, match=f"agent '{contradiction.agent}' said.*lost its state"):
         agent.hear(contradiction)
+
+
+@pytest.mark.parametrize("wrong", [None, True, "1", b"1", [1], 1j, math.nan, -1, 10**400])
+@pytest.mark.parametrize("what", ["agent", "to", "run", "round", "rounds", "y", "weight"])
+def test_what_is_no_message(agent, what, wrong):
+    words = {"agent": "1", "to": "3", "run": 1, "round": 1, "y": 4.0, "previous": 5.0}
+    words |= {"rounds": None, "weight": 0.25, what: wrong}
+    if (what, wrong) in [("agent", "1"), ("rounds", None)]:
+        return
+    with pytest.raises(AffineDPError):
+        agent.hear(AgentMessage(**words))
+    with pytest.raises(AffineDPError):
+        agent.hear(wrong)
+    assert agent.missing == ("1", "5")
+
+
+def test_a_message_before_the_first(agent):
+    with pytest.raises(AffineDPError, match="before that of round 0"):
+        AgentMessage("1", "3", 1, 0, None, 4.0, 5.0, 0.25)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"noise": 1.0}, {"state": 3}, {"rerun": "no"}, {"label": 0}, {"run": True}]
+)
+def test_wrong_types(tmp_path, wrong):
+    settings = {"state": tmp_path / "4.db", "value": 1.0, "noise": NOISE} | wrong
+    with pytest.raises(AffineDPError):
+        Agent("4", {"1": 0.25}, **settings)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_neighbour_that_is_too_far(agent):
@@ -344,3 +376,46 @@ def test_secrets_are_not_shown(agent):
         assert "20.0" not in text
     with pytest.raises(AffineDPError, match="not copied"):
         copy.copy(agent)
+
+
+@given(st.lists(st.tuples(st.floats(-1e6, 1e6), st.floats(0.01, 0.3)), min_size=1, max_size=6))
+def test_next_message_does_not_depend_on_the_order(links):
+    heard = {str(i): y for i, (y, _) in enumerate(links)}
+    weights = {str(i): w for i, (_, w) in enumerate(links)}
+    backwards = dict(reversed(list(weights.items())))
+    found = next_message(3.0, heard, weights)
+    assert found == next_message(3.0, heard, backwards)
+    expected = 3.0 + sum(w * (y - 3.0) for y, w in links)
+    assert found == pytest.approx(expected, rel=1e-12, abs=1e-6)
+
+
+@pytest.mark.parametrize("heard", [1e308, -1e308])
+def test_next_message_beyond_double_precision(heard):
+    with pytest.raises(AffineDPError, match="beyond double precision"):
+        next_message(-heard, {"1": heard}, {"1": 1.9})
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "a+", "#", "a,b", "a:b", "a b", "x" * 65, 3, None])
+def test_names(name):
+    with pytest.raises(AffineDPError, match="no name of an agent"):
+        checked_name(name)
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        ({}, "no neighbours"),
+        (["1"], "no neighbours"),
+        ({"3": 0.1}, "its own neighbours"),
+        ({"1": 0.0}, "must be positive"),
+        ({"1": -0.1}, "must be positive"),
+        ({"1": math.nan}, "must be finite"),
+        ({"1": "0.1"}, "not a real number"),
+        ({"1": True}, "not a real number"),
+        ({"1": 1.0, "2": 1.0}, "diverge"),
+        ({1: 0.1, "2": 0.1}, "no name"),
+    ],
+)
+def test_weights(weights, words):
+    with pytest.raises(AffineDPError, match=words):
+        checked_weights("3", weights)

@@ -6,8 +6,7 @@ import stat
 import pytest
 
 from affinedp.budget.ledger import Ledger
-from affinedp.consensus.agent import Agent, read_state
-from affinedp.consensus.message import AgentMessage
+from affinedp.consensus.agent import Agent, AgentMessage, read_state
 from affinedp.consensus.one_draw import AgentNoise
 from affinedp.control import Gateway, design_output_noise
 from affinedp.errors import AffineDPError
@@ -115,7 +114,7 @@ def test_needed_for_the_draw(start, missing, words, tmp_path):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), 10**400, "1", True, [1.0]])
 def test_values_that_are_none(start, value, tmp_path):
-    with pytest.raises(AffineDPError, match="the value must be a number"):
+    with pytest.raises(AffineDPError, match="the value (is|must be|has more)"):
         start(value=value)
     assert list(tmp_path.iterdir()) == []
 

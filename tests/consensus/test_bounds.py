@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
 from affinedp.consensus import PrivateConsensus
-from affinedp.consensus.readouts import shrinking_steps
+from affinedp.consensus.error_curves import shrinking_steps
 from affinedp.errors import AffineDPError
 
 GRAPH = nx.petersen_graph()

@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose
 
 import affinedp as adp
 from affinedp.budget.ledger import Ledger
-from affinedp.consensus import PrivateConsensus, PrivatePushSum
+from affinedp.consensus import AgentNoise, PrivateConsensus, PrivatePushSum
 from affinedp.consensus.one_draw import divide_up
 from affinedp.errors import AffineDPError
 
@@ -188,9 +188,9 @@ def test_neighbours_key_and_unit_in_a_ledger(tmp_path):
         ({"law": "gaussian", "epsilon": 1.0}, "needs delta"),
         ({"law": "gaussian", "epsilon": 1.0, "delta": 1.0}, "needs delta"),
         ({"law": "laplace", "epsilon": 1.0, "delta": 0.1}, "leave delta out"),
-        ({"law": "gaussian", "epsilon": 1.0, "delta": math.nan}, "needs delta"),
-        ({"law": "gaussian", "epsilon": 1.0, "delta": [0.1]}, "delta must be a number"),
-        ({"law": "gaussian", "sigma": 1.0, "delta": "0.1"}, "delta must be a number"),
+        ({"law": "gaussian", "epsilon": 1.0, "delta": math.nan}, "must be finite"),
+        ({"law": "gaussian", "epsilon": 1.0, "delta": [0.1]}, "delta must be one number"),
+        ({"law": "gaussian", "sigma": 1.0, "delta": "0.1"}, "delta is not a real number"),
         ({"law": "uniform", "epsilon": 1.0}, "law must be"),
         ({"law": "laplace"}, "give epsilon"),
         ({"law": "laplace", "epsilon": 1.0, "sigma": 1.0}, "give epsilon"),
@@ -226,3 +226,26 @@ def test_the_law_with_the_least_error_is_taken(epsilon, delta, law):
 def test_auto_needs_a_promise():
     with pytest.raises(AffineDPError, match="name the law"):
         PrivateConsensus(nx.cycle_graph(4), law="auto", sigma=1.0)
+
+
+@pytest.mark.parametrize("law", ["gaussian", "laplace"])
+@pytest.mark.parametrize("mu", [1e-300, 1e-150, 1e-100, 1e100, 1e150, 1e300])
+def test_an_agent_releases_in_any_unit_or_says_why_not(law, mu):
+    noise = AgentNoise(law, epsilon=0.7, delta=1e-6 if law == "gaussian" else None, mu=mu)
+    mechanism = noise.mechanism()
+    assert mechanism.guarantee.holds(0.7, noise.delta or 0.0)
+    if mu in (1e-300, 1e300) and (law, mu) != ("laplace", 1e-300):
+        with pytest.raises(AffineDPError, match="units?|exactly"):
+            mechanism.release([3 * mu])
+    elif law == "laplace" or 1e-140 < mu < 1e140:
+        (released,) = mechanism.release([3 * mu])
+        assert abs(released / mu - 3) < 500
+
+
+def test_the_best_epsilon_in_any_unit():
+    """Squares of μ are never taken: they would be 0 or infinite."""
+    for mu in (1e-170, 1.0, 1e170):
+        made = PrivateConsensus(PATH, law="laplace", epsilon=1.0, mu=mu)
+        zeta = min(max(mu, 1e-150), 1e150) ** 2
+        wanted = math.sqrt(2 * 3) * (mu / math.sqrt(zeta))
+        assert made.optimal_epsilon(zeta) == pytest.approx(wanted, rel=1e-11)

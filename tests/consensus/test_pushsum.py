@@ -14,7 +14,13 @@ from scipy import stats
 
 import affinedp as adp
 from affinedp.consensus import AgentNoise, PrivatePushSum
-from affinedp.consensus.pushsum import PushSumAgent, PushSumMessage, directed_network_of
+from affinedp.consensus.pushsum import (
+    PushSumAgent,
+    PushSumMessage,
+    Rounds,
+    directed_network_of,
+    losses_of,
+)
 
 
 def one_way(n: int, seed: int) -> nx.DiGraph:
@@ -135,13 +141,32 @@ def test_an_agent_takes_late_and_repeated_messages() -> None:
     assert not agent.hear(second)
     assert (agent.estimate, agent.mass) == (7.0 / 1.75, 1.75)
     assert not agent.hear(PushSumMessage("a", 9, 1.0, 1.0))
-    for wrong in (PushSumMessage("b", 3, float("nan"), 1.0), PushSumMessage("b", 3, 1.0, 0.0)):
-        with pytest.raises(adp.AffineDPError, match="cannot be"):
-            agent.hear(wrong)
+    for wrong in (PushSumMessage("b", 3, -1e308, 1.0), PushSumMessage("b", 3, 1.0, 0.0)):
+        with pytest.raises(adp.AffineDPError, match="cannot be|started again"):
+            PushSumAgent("a", -1e308, receivers=2).hear(wrong)
     with pytest.raises(adp.AffineDPError, match="started again"):
         agent.hear(PushSumMessage("b", 3, 0.1, 0.5))
     with pytest.raises(adp.AffineDPError, match="not known"):
         PushSumAgent("a", 4.0, 2, frozenset("b")).hear(PushSumMessage("c", 1, 1.0, 1.0))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        (b"b", 1, 1.0, 1.0),
+        ("b", 1.5, 1.0, 1.0),
+        ("b", -1, 1.0, 1.0),
+        ("b", 1, float("nan"), 1.0),
+        ("b", 1, 10**400, 1.0),
+        ("b", 1, 1.0, "1"),
+        ("b", 1, 1.0, -1.0),
+    ],
+)
+def test_what_is_no_message(words: tuple) -> None:
+    with pytest.raises(adp.AffineDPError):
+        PushSumMessage(*words)
+    with pytest.raises(adp.AffineDPError, match="hears a PushSumMessage"):
+        PushSumAgent("a", 4.0, receivers=2).hear(words)
 
 
 def test_an_agent_goes_on_where_it_was() -> None:
@@ -174,6 +199,7 @@ def test_bad_losses_get_an_error() -> None:
     consensus = PrivatePushSum(one_way(4, 0), law="gaussian", epsilon=1.0, delta=0.1)
     for lost, words in (
         (1.0, "probability"),
+        (10**400, "probability"),
         ([[True]], "one column"),
         (lambda t: [True], "round"),
     ):
@@ -210,7 +236,8 @@ def test_steps_to_holds_from_then_on_whatever_arrives_late() -> None:
         return (np.arange(consensus.network.links_count) == 0) & (t < until)
 
     reached = consensus.steps_to(0.02, lost=lost)
-    weights = list(consensus._weights(reached + 50, lost, None))
+    rounds = Rounds(consensus.network, losses_of(lost, consensus.network, None))
+    weights = list(itertools.islice(rounds.follow(np.eye(n)), reached + 51))
     farthest = [np.abs(at - 1 / n).sum(axis=1).max() for at in weights]
     assert max(farthest[reached:]) <= 0.02
     assert max(farthest[until:]) > 0.02  # which a look at the agents alone would have missed

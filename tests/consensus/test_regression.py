@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from decimal import Decimal
 from fractions import Fraction
 
 import networkx as nx
@@ -134,7 +135,16 @@ def test_without_noise_it_is_least_squares() -> None:
         ({"ranges": {"a": (-1e308, 1e308), "y": (0, 1)}}, "choose another unit"),
         ({"ranges": {"a": (0, 1e-300), "y": (0, 1)}}, "choose another unit"),
         ({"ranges": {1: (0, 1), "1": (0, 2), "y": (0, 1)}}, "same name"),
+        ({"ranges": {"a": (0, 1, 2), "y": (0, 1)}}, "low, high"),
+        ({"ranges": {"a": (0, "1"), "y": (0, 1)}}, "range of 'a'"),
+        ({"ranges": {"a": None, "y": (0, 1)}}, "range of 'a'"),
+        ({"ranges": [("a", 0, 1)]}, "ranges maps"),
         ({"norm": 0.0}, "norm"),
+        ({"norm": "1"}, "norm"),
+        ({"norm": True}, "norm"),
+        ({"epsilon": [1.0]}, "epsilon"),
+        ({"delta": Decimal("0.12345678901234567890123")}, "delta has more digits"),
+        ({"ridge": 1j}, "ridge"),
         ({"norm": 1e-8}, "norm"),
         ({"ridge": -1.0}, "ridge"),
         ({"epsilon": 1e20, "delta": 0.5}, "hardly any noise"),

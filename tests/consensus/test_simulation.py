@@ -166,6 +166,9 @@ def test_standard_errors():
         ({"x0": {0: 1.0}}, "x0 is missing"),
         ({"x0": "abc"}, "one value"),
         ({"runs": 10**6, "steps": 10**4}, "keep='last'"),
+        ({"runs": 10**400}, "too many numbers"),
+        ({"steps": 10**400}, "too many numbers"),
+        ({"steps": 10**400, "keep": "errors"}, "too many numbers"),
     ],
 )
 def test_refusals(arguments, what):

@@ -122,6 +122,8 @@ def test_networks_that_do_not_converge():
     even = nx.cycle_graph(["a", "b", "c", "d"])
     with pytest.raises(AffineDPError, match="swap sides for ever"):
         made(even, weights=0.5)
+    with pytest.raises(AffineDPError, match="λ_n > "):
+        made(even, weights=1e308)
     with pytest.raises(AffineDPError, match="λ_n = 2.4, and it must be below 2.*at agents? 'b'"):
         made(nx.Graph([("a", "b"), ("b", "c")]), weights=0.8)
     with pytest.raises(AffineDPError, match="weights='metropolis'"):

@@ -28,6 +28,8 @@ from plants import recorded
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
 KINDS = ["time-local", "manifold"]
+# Noise so much larger at one time than at another leaves the generic path few digits.
+UNEVEN = 1e10
 
 
 def directions_by_hand(A: np.ndarray, horizon: int, mu: np.ndarray) -> np.ndarray:
@@ -313,7 +315,7 @@ def test_sampled_noise_has_the_stated_covariance() -> None:
     found = np.cov(noise.T)
     assert found == pytest.approx(m.covariance, rel=0.05, abs=0.02 * m.covariance.max())
     assert np.array_equal(m.sample(2, seed=7), m.sample(2, seed=7))
-    assert m.strategy.over(2, 4) == pytest.approx(m.strategy.over()[2:4])
+    assert m.strategy.shortened(4).over_time == pytest.approx(m.strategy.over_time[:4])
 
 
 def test_mechanisms_survive_the_disk(tmp_path) -> None:
@@ -374,6 +376,7 @@ def test_too_long_to_list() -> None:
     st.sampled_from(KINDS),
 )  # fmt: skip
 @example(3, 2, 1, 1153, "manifold")
+@example(2, 1, 7, 3763804523, "manifold")
 def test_random_systems_agree_with_the_generic_path(
     n: int, m: int, horizon: int, seed: int, kind: str
 ) -> None:
@@ -391,6 +394,11 @@ def test_random_systems_agree_with_the_generic_path(
     assert found.guarantee.holds(1.0, 1e-3)
     assert generic.leak is None
     # Rounding widens the generic answer on both sides of the truth, most for uneven noise.
+    assert generic.sensitivity_lower <= found.guarantee.sensitivity * (1 + 1e-6)
+    assert generic.sensitivity >= found.guarantee.sensitivity * (1 - 1e-6)
+    deviations = noise_by_time(found)
+    if deviations.max() > UNEVEN * deviations[deviations > 0].min():
+        return
     centre = (generic.sensitivity_lower + generic.sensitivity) / 2
     assert centre == pytest.approx(found.guarantee.sensitivity, rel=1e-6)
     assert generic.sensitivity == pytest.approx(centre, rel=1e-4)
@@ -508,7 +516,7 @@ def test_extreme_input_is_refused() -> None:
         lambda: design_output_noise(VEHICLE, 5, 1.0, 0.01, tol=2.0),
         lambda: design_output_noise(VEHICLE, 5, 1.0, 0.01, cost=-np.eye(2)),
         lambda: independent_output_noise(VEHICLE, 5, 1.0, 0.01, mu=1e-310),
-        lambda: design_output_noise(VEHICLE, 5, 1.0, 0.01).strategy.over(0.5),
+        lambda: design_output_noise(VEHICLE, 5, 1.0, 0.01).strategy.shortened(0.5),
     ]
     for call in bad:
         with pytest.raises(adp.AffineDPError):

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -28,8 +29,9 @@ OFFICE = ([[0.99]], [[0.9]], [[1.0]])
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
 
 
-def office(steps, resolution=0.1):
-    return design_input_noise(OFFICE, 1.0, 1e-4, mu=0.1, horizon=steps, resolution=resolution)
+def office(steps, resolution=0.1, **words):
+    words |= {"mu": 0.1, "horizon": steps, "resolution": resolution}
+    return design_input_noise(OFFICE, 1.0, 1e-4, **words)
 
 
 @pytest.mark.parametrize(("steps", "noise"), [(672, 8.89), (35_040, 60.4)])
@@ -39,7 +41,7 @@ def test_a_thermometer_over_a_week_and_a_year(steps, noise):
     assert noise_by_time(m)[-1, 0] == pytest.approx(noise, rel=0.01)
     assert noise_by_time(office(steps, None))[-1, 0] == pytest.approx(0.613, rel=0.01)
     assert f"sends noise of standard deviation {noise:.3g}" in m.notes[-2]
-    assert re.search(r"\(Gateway\(every=\d+\), every in \[sensors\] of a file\)", m.notes[-1])
+    assert re.search(r"\(every=\d+, or every in \[sensors\] of a file\)", m.notes[-1])
 
 
 LOOP = ClosedLoop(
@@ -87,11 +89,78 @@ def test_what_is_stated_is_what_a_gateway_sends(tmp_path):
             plain = m.strategy.deviations(m.noise, m.strategy.horizon)
             sent = (plain**2).mean(axis=0) * (1 + gateway.added_variance)
             assert (noise_by_time(loaded) ** 2).mean(axis=0) == pytest.approx(sent, rel=1e-6)
-            assert gateway.sensor.steps == m.design.resolution
+            assert gateway.sensor.steps == m.design.sent.resolution
         with pytest.raises(RunError, match="other sensors"):
             Gateway(loaded, state=tmp_path / f"{i}.db", resolution=0.01)
     drawn = sample_noise(m, 4000, 50, seed=0)
     assert drawn.std(axis=0) == pytest.approx(noise_by_time(m), rel=0.06)
+
+
+SENSORS = {"resolution": [0.05], "measurement_error": 0.01, "every": 4}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{}, {"measurement_error": 0.02}, {"every": 3}, SENSORS, SENSORS | {"fresh_noise": 9.0}],
+    ids=["steps", "errors", "every", "both", "chosen"],
+)
+@pytest.mark.parametrize(
+    ("design", "moves"),
+    [
+        (
+            lambda **words: design_output_noise(VEHICLE, 11, 1.0, 0.01, **words),
+            [[0.1 * (t - s) for t in range(11)] for s in range(11)] + [[1.0] * 11],
+        ),
+        (
+            lambda **words: design_input_noise(OFFICE, 1.0, 1e-4, mu=0.1, horizon=11, **words),
+            [[0.09 * 0.99 ** (t - s - 1) * (t > s) for t in range(11)] for s in range(-9, 11)],
+        ),
+    ],
+    ids=["one draw", "filter"],
+)
+def test_the_covariance_that_is_stated_keeps_the_promise(design, moves, more, tmp_path):
+    """By brute force: what neighbours differ by, and any rounding beside it, against C⁻¹."""
+    words = {"resolution": 0.05} | more
+    m = design(**words)
+    m.save(tmp_path / "noise.json")
+    m = Mechanism.load(tmp_path / "noise.json")
+    every, error = words.get("every", 1), 0.025 + words.get("measurement_error", 0.0)
+    with Gateway(m, state=tmp_path / "s") as gateway:
+        sent = gateway.mechanism.design.sent
+        assert gateway.measurement_error[0] >= error * (1 - 1e-9)
+        assert (sent.every, sent.factor) == (every, gateway.noise_factor)
+        assert sent.added[0] == pytest.approx(gateway.fresh_noise[0] ** 2, rel=0.01)
+        assert gateway.send([1.0], step=every).shape == (1,)
+    sends = range(0, 11, every)
+    rows = np.asarray(m.strategy.loadings())[list(sends)]
+    # what is rounded off when it is published is not counted here, and need not be
+    covariance = sent.factor**2 * rows @ rows.T + gateway.fresh_noise[0] ** 2 * np.eye(len(rows))
+    assert noise_by_time(m)[:, 0] == pytest.approx(np.sqrt(covariance.diagonal()), rel=0.01)
+    white = np.linalg.inv(np.linalg.cholesky(covariance))
+    # the box of errors: whoever steers chooses the signs, here those that add most
+    longest = 0.0
+    for move in np.array(moves)[:, list(sends)]:
+        signs = np.sign(white.T @ (white @ move)) + (white @ move == 0)
+        for _ in range(5):
+            signs = np.sign(white.T @ (white @ (move + 2 * error * signs))) + 0.0
+        longest = max(longest, float(np.linalg.norm(white @ (move + 2 * error * signs))))
+    assert longest <= m.guarantee.sensitivity * (1 + 1e-9)
+
+
+def test_a_loop_that_gets_some_steps_alone_is_not_computed():
+    m = office(96, every=8)
+    loop = ClosedLoop(OFFICE, [[0.3]], [[0.3]], reference=[0.0])
+    assert noise_by_time(m).shape == (12, 1)
+    assert m.report().outputs[0].deviation == pytest.approx(noise_by_time(m)[0, 0])
+    for use in (lambda: loop.mean_square_error(m, 96), lambda: loop.simulate(m, 9, 1, 0)):
+        with pytest.raises(AffineDPError, match="one step of 8"):
+            use()
+    with pytest.raises(AffineDPError, match="cost is about"):
+        office(96, cost=loop, every=2)
+    with pytest.raises(AffineDPError, match="give the resolution"):
+        office(96, None, every=2)
+    with pytest.raises(AffineDPError, match="is Gaussian"):
+        office(96, law="laplace")
 
 
 def test_loops_pay_for_the_noise_that_is_sent():
@@ -104,7 +173,8 @@ def test_loops_pay_for_the_noise_that_is_sent():
 
 @pytest.mark.parametrize("steps", [(-1.0,), (math.nan,), (0.1, 0.1), (1e200,)], ids=str)
 def test_a_file_with_other_sensors_is_not_believed(steps, tmp_path):
-    edited = office(96).with_design(resolution=steps)
+    made = office(96)
+    edited = made.with_design(sent=replace(made.design.sent, resolution=steps))
     for use in (noise_by_time, lambda m: Gateway(m, state=tmp_path / "s")):
         with pytest.raises(AffineDPError):
             use(edited)
@@ -142,7 +212,7 @@ def test_one_step_of_some(tmp_path):
         with pytest.raises(StepError, match="one step of 8"):
             rare.send([20.0], step=3)
         rare.send([20.0])
-        assert rare.next_step == 9
+        assert rare.next_step == 16
         told = rare.added_variance
     with pytest.raises(RunError, match="every = 8"):
         Gateway(m, **words)
@@ -197,11 +267,55 @@ def test_what_hides_the_steps_of_sensors_hides_from_listeners():
     assert found.covariance == pytest.approx(wanted, rel=1e-6)
     assert found.deviations[-1] == pytest.approx(np.sqrt(wanted.diagonal()), rel=1e-6)
     assert (wanted.diagonal() > eavesdropper(m.with_design(sent=None)).covariance.diagonal()).all()
-    # for all time no listener comes below the enlarged noise alone
-    office = design_input_noise(OFFICE, 1.0, 1e-4, mu=0.1, horizon=2_000, resolution=0.1)
-    heard = eavesdropper(office)
-    assert heard.deviations[-1, 0] >= math.sqrt(heard.covariance[0, 0]) * (1 - 1e-6)
-    assert "steps of the sensors" in str(heard)
+    assert "steps of the sensors" in str(found)
+
+
+def told_by_all(m, steps, times):
+    """What the first steps tell of an event at each of some times: a regression on them all."""
+    how, plant = m.design.sent, m.strategy.domain.system
+    outputs, kept = plant.outputs, range(0, steps, how.every)
+    rows = how.factor * np.asarray(m.strategy.loadings(np.eye(steps * outputs)))
+    rows = rows.reshape(steps, outputs, -1)[:: how.every].reshape(len(kept) * outputs, -1)
+    covariance = rows @ rows.T + np.diag(np.tile(how.added, len(kept)))
+    shown = plant.impulse(steps)
+    none = np.zeros_like(shown[0])
+    events = [np.concatenate([shown[t - s] if t >= s else none for t in kept]) for s in times]
+    return np.max([np.diagonal(one.T @ np.linalg.solve(covariance, one)) for one in events], axis=0)
+
+
+@pytest.mark.parametrize("every", [1, 8])
+def test_an_event_is_learned_best_by_who_has_always_listened(every):
+    """In the middle of a long time; one at its beginning, when nothing was heard, tells less."""
+    m = office(96, every=every)
+    found, sent = eavesdropper(m), 96 // every
+    assert len(found.deviations) == sent
+    for outputs in (2, 3, sent):
+        steps = 400 + every * outputs
+        wanted = told_by_all(m, steps, range(401 - every, 401)) ** -0.5
+        assert found.deviations[outputs - 1] == pytest.approx(wanted, rel=1e-6)
+    assert found.covariance[0, 0] ** 0.5 == pytest.approx(wanted[0], rel=1e-6)
+    within = told_by_all(m, 96, range(96))[0] ** -0.5
+    assert wanted[0] < within < 1.1 * wanted[0]
+
+
+@pytest.mark.parametrize("horizon", [3, 230])
+def test_noise_that_starts_at_rest_tells_most_of_the_first_event(horizon):
+    m = design_output_noise(VEHICLE, horizon, 1.0, 0.01, adjacency="forward", resolution=0.01)
+    found = eavesdropper(m)
+    assert m.strategy.start is None
+    wanted = told_by_all(m, horizon, range(0, horizon, 2)) ** -0.5
+    assert found.covariance.diagonal() ** 0.5 == pytest.approx(wanted, rel=1e-6)
+    followed = min(horizon, 200)
+    wanted = told_by_all(m, followed, [0]) ** -0.5
+    assert found.deviations[-1] == pytest.approx(wanted, rel=1e-6)
+
+
+def test_one_draw_over_more_steps_than_are_followed():
+    m = design_output_noise(VEHICLE, 300, 1.0, 0.01, mu=[1, 0.5], resolution=0.1)
+    rows = np.array([[1, 0.1 * t] for t in range(300)])
+    own = m.design.sent.factor**2 * m.strategy.start @ m.strategy.start.T
+    wanted = own + np.linalg.inv(rows.T @ rows) * m.design.sent.added[0]
+    assert eavesdropper(m).covariance == pytest.approx(wanted, rel=1e-6)
 
 
 def test_pictures():
@@ -213,6 +327,10 @@ def test_pictures():
     )
     figure = loop.plot(m)
     assert len(figure.axes) == 2
+    assert figure.axes[-1].get_xlabel() == "step"
+    m = design_output_noise(VEHICLE, 500, 1.0, 0.01)
+    for figure in (loop.plot(m), eavesdropper(m).plot()):
+        assert figure.axes[-1].get_xlabel() == "step (first 200 of 500 steps)"
     assert pyplot.gcf() is figure
     pyplot.close("all")
 

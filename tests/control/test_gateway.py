@@ -9,9 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
-import tempfile
 import textwrap
-import threading
 from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
@@ -53,14 +51,6 @@ def path(tmp_path):
 def ledger(tmp_path):
     with Ledger(tmp_path / "budget.db", epsilon=3.0, delta=1e-2, protects="one vehicle") as ledger:
         yield ledger
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """A folder where writing to the disk is quick, if there is one."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
-    with tempfile.TemporaryDirectory(dir=memory) as name:
-        yield Path(name)
 
 
 def run(code, *arguments):
@@ -155,12 +145,12 @@ def test_neighbours_with_the_same_sum_send_the_same(path, draws):
 
 
 @pytest.mark.slow
-def test_law_of_what_is_sent(folder):
+def test_law_of_what_is_sent(tmp_path):
     """Real noise: over many gateways, of the right law, and the same draw at all times."""
     count, errors = 150, []
     for i in range(count):
         with Gateway(
-            MOVING, state=folder / f"{i}.db", resolution="exact", fresh_noise=0.01
+            MOVING, state=tmp_path / f"{i}.db", resolution="exact", fresh_noise=0.01
         ) as gateway:
             errors.append([gateway.send([1.0, 2.0], step=t) - [1.0, 2.0] for t in (0, 1, 40)])
     errors, fresh = np.array(errors), gateway.fresh_noise[0]
@@ -218,7 +208,7 @@ def bisect(sends, plant_step, cell):
     return round(float(half) / cell) != start
 
 
-def test_adversary_who_steers_the_inputs(folder):
+def test_adversary_who_steers_the_inputs(tmp_path):
     """Rounding alone gives away where in its cell the sensor's input is; fresh noise does not."""
     step, cell, rng = Fraction(1, 1000), 64.0, np.random.default_rng(5)
     m = design_output_noise(([[1]], [[1]]), 40, epsilon=1, delta=1e-3)
@@ -236,7 +226,7 @@ def test_adversary_who_steers_the_inputs(folder):
             lambda offset, noise=noise: round((sensed(offset) + noise) / 64) * 64, step, cell
         )
         with Gateway(
-            m, state=folder / f"{i}.db", resolution="exact", measurement_error=0.5e-3
+            m, state=tmp_path / f"{i}.db", resolution="exact", measurement_error=0.5e-3
         ) as gateway:
             ours += truth == bisect(
                 lambda offset: gateway.send([float(sensed(offset))])[0], step, cell
@@ -288,7 +278,7 @@ def test_skipped_steps_are_gone(path):
     with Gateway(HOLD, state=path, resolution="exact") as gateway:
         gateway.send([0], step=np.int64(3))
         assert gateway.next_step == 4
-        with pytest.raises(StepError, match="step 1 was skipped .*the next is 4") as late:
+        with pytest.raises(StepError, match="step 1 was skipped, or may .*the next is 4") as late:
             gateway.send([0], step=1)
         assert late.value.why == "late"
     with (
@@ -631,24 +621,6 @@ def test_control_block_shows_simulated_noise(path):
         assert abs(shown[0][0] - secret[0]) > gateway.fresh_noise[0]
 
 
-def test_threads_take_turns(path):
-    sent = {}
-
-    def work(gateway, steps):
-        for step in steps:
-            sent[step] = sent.get(step, set()) | {gateway.send([0, 0], step=step).tobytes()}
-
-    with Gateway(MOVING, state=path, resolution="exact") as gateway:
-        for step in range(0, 50):
-            gateway.send([0, 0], step=step)
-        threads = [threading.Thread(target=work, args=(gateway, range(50))) for _ in range(4)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    assert all(len(values) == 1 for values in sent.values())
-
-
 def test_after_a_crash_the_rest_of_a_block_is_skipped(path, monkeypatch):
     monkeypatch.setattr(Run, "block", lambda self, step, most: min(step + 8, most))
     crashed = Gateway(HOLD, state=path, resolution="exact")
@@ -656,7 +628,7 @@ def test_after_a_crash_the_rest_of_a_block_is_skipped(path, monkeypatch):
     with Gateway(HOLD, state=path, resolution="exact") as again:
         assert (again.next_step, again.run) == (8, "r")
         assert np.array_equal(again.send([1.0], step=0), sent[0])
-        with pytest.raises(StepError, match="was skipped"):
+        with pytest.raises(StepError, match="may have been sent before a crash"):
             again.send([1.0], step=2)
         crashed.send([1.0])  # of the block that was its own: nobody else sends that step
         with pytest.raises(RunError, match="goes on there"):

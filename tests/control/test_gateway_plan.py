@@ -13,9 +13,9 @@ import affinedp as adp
 from affinedp.control import design_output_noise, noise_by_time
 from affinedp.control.gateway_path import Sending
 from affinedp.control.gateway_plan import GatewayPlan
-from affinedp.control.sensors import sensor_of
 from affinedp.errors import AffineDPError, AffineDPWarning
 from affinedp.exact.numbers import meaning
+from affinedp.parts import restored
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
 
@@ -57,8 +57,8 @@ SETTINGS = [
 
 
 def gateway_plan(mechanism, fresh_noise=None, measurement_error=None):
-    sensor = sensor_of(mechanism.domain.output_names, "exact", measurement_error)
-    return Sending.of(mechanism).plan(sensor, fresh_noise)
+    words = {"fresh_noise": fresh_noise, "measurement_error": measurement_error}
+    return Sending.of(mechanism, "exact", **words).plan()
 
 
 def exact_loadings(mechanism):
@@ -155,7 +155,7 @@ def test_fresh_noise_is_what_was_asked_for():
 
 def test_record():
     plan = gateway_plan(DESIGNS["both"], measurement_error=[1e-3, 1e-5])
-    assert GatewayPlan.from_record(plan.to_record()) == plan
+    assert restored(plan.record(), GatewayPlan) == plan
     assert plan.grid_exponents == tuple(e - 56 for e in plan.fresh_exponents)
     assert plan.published_exponents == tuple(e - 2 for e in plan.fresh_exponents)
 

@@ -2,6 +2,7 @@
 
 import math
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -247,6 +248,56 @@ def test_an_integrator_over_a_horizon(steps: int, wanted: float) -> None:
     assert others(m)["white output noise"] * LIMIT**2 == pytest.approx(steps)
 
 
+@pytest.mark.parametrize("objective", ["sum", "largest"])
+@pytest.mark.parametrize(
+    ("plant", "least"),
+    [
+        ((np.eye(2), np.eye(2), np.eye(2), np.eye(2)), 2.0),
+        (([[1.0]], [[1.0]], [[1.0], [3.0]], [[1.0], [3.0]]), 2.0),
+        ((np.diag([1, 0.5]), [[1.0], [1.0]], np.eye(2), [[0.0], [1.0]]), 1.7),
+    ],
+    ids=["two totals", "one input", "two poles"],
+)
+def test_several_outputs_over_a_horizon(plant: Matrices, least: float, objective: Any) -> None:
+    """The covariance of all outputs against every impulse; far less than white noise."""
+    steps = 6
+    m = design_input_noise(plant, EPSILON, DELTA, horizon=steps, objective=objective)
+    rows = np.asarray(m.strategy.loadings())
+    precision = np.linalg.inv(rows @ rows.T)
+    A, E, C, F = (np.array(part, dtype=float) for part in plant)
+    taps = [F, *(C @ np.linalg.matrix_power(A, t) @ E for t in range(steps - 1))]
+    longest = 0.0
+    for start in range(steps):
+        moves = np.vstack([np.zeros_like(F)] * start + taps[: steps - start])
+        longest = max(longest, *np.einsum("ai,ab,bi->i", moves, precision, moves))
+    assert math.sqrt(longest) <= m.guarantee.sensitivity <= math.sqrt(longest) * (1 + 1e-6)
+    variances = noise_by_time(m) ** 2
+    own = variances.sum(axis=1).mean() if objective == "sum" else variances.max()
+    assert others(m)["white output noise"] > least * own
+    assert any("one colour" in note for note in m.notes)
+
+
+@pytest.mark.parametrize("unit", [1e-100, 1e100])
+def test_the_unit_of_the_output_does_not_matter(unit: float) -> None:
+    plain = design_input_noise(([[0.9]], [[1.0]], [[1.0]], [[0.5]]), EPSILON, DELTA)
+    m = design_input_noise(([[0.9]], [[1.0]], [[unit]], [[0.5 * unit]]), EPSILON, DELTA)
+    assert noise_by_time(m) == pytest.approx(unit * noise_by_time(plain), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("F", "mu"),
+    [([[0.0, 1.0]], 1.0), ([[0.0, 2e-27, -1e-14]], 1.0), ([[1e-30], [2e-37], [2e24]], 1e57)],
+    ids=["nothing", "hardly anything", "huge"],
+)
+def test_inputs_that_do_nothing_or_much(F: Any, mu: float) -> None:
+    shape = np.shape(F)
+    plant = (np.zeros((1, 1)), np.zeros((1, shape[1])), np.zeros((shape[0], 1)), np.array(F))
+    words = {"mu": mu, "window": 2, "horizon": 1, "objective": "largest"}
+    m = design_input_noise(plant, EPSILON, DELTA, **words)
+    largest = mu * float(np.linalg.norm(F, axis=0).max()) / LIMIT
+    assert noise_by_time(m).max() == pytest.approx(largest, rel=1e-9)
+
+
 @pytest.mark.parametrize(
     ("plant", "steps"),
     [
@@ -328,17 +379,24 @@ def test_the_least_largest_variance_of_several_outputs() -> None:
         design_input_noise(plant, EPSILON, DELTA, objective="mean")
 
 
+TOTALS = ([[1.0]], [[1.0]], [[1.0]], [[1.0]])
+
+
+@pytest.fixture(scope="module")
+def twelve() -> adp.Mechanism:
+    """The noise of twelve running totals."""
+    return design_input_noise(TOTALS, EPSILON, DELTA, horizon=12)
+
+
 @pytest.mark.parametrize("horizon", [2, 3, 5, 8])
-def test_few_running_totals(horizon: int) -> None:
+def test_few_running_totals(horizon: int, twelve: adp.Mechanism) -> None:
     """The square root of the sum has the least largest variance over any number of steps."""
-    totals = ([[1.0]], [[1.0]], [[1.0]], [[1.0]])
-    even = design_input_noise(totals, EPSILON, DELTA, horizon=horizon, objective="largest")
+    even = design_input_noise(TOTALS, EPSILON, DELTA, horizon=horizon, objective="largest")
     square = sum((math.comb(2 * k, k) / 4**k) ** 2 for k in range(horizon)) ** 2
     limit = even.guarantee.sensitivity**2
     assert noise_by_time(even).max() ** 2 * limit == pytest.approx(square, rel=1e-4)
-    summed = design_input_noise(totals, EPSILON, DELTA, horizon=horizon)
-    longer = design_input_noise(totals, EPSILON, DELTA, horizon=12)
-    prefix = (noise_by_time(longer)[:horizon] ** 2).mean()  # holds for the first steps, too
+    summed = design_input_noise(TOTALS, EPSILON, DELTA, horizon=horizon)
+    prefix = (noise_by_time(twelve)[:horizon] ** 2).mean()  # holds for the first steps, too
     assert summed.design.error <= prefix * (1 + 1e-6)
 
 
@@ -366,7 +424,6 @@ def test_plants_for_which_there_is_no_such_noise() -> None:
         {"window": 0},
         {"mu": -1},
         {"inputs": ["w7"]},
-        {"most_order": -1},
         {"mu": {"q": 1}},
     ):
         with pytest.raises(adp.AffineDPError):

@@ -10,7 +10,7 @@ from affinedp import AffineDPError, Ledger
 from affinedp.control import Gateway, design_output_noise
 from affinedp.control.gateway_path import BodyOnGrid, Sending
 from affinedp.control.gateway_plan import least_pure_noise
-from affinedp.control.sensors import Sensor, sensor_of
+from affinedp.parts import restored
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
 
@@ -40,12 +40,12 @@ def test_a_drive_is_sent_without_delta(tmp_path):
 def test_losses_add_up_to_epsilon():
     mechanism = vehicle()
     s = mechanism.guarantee.sensitivity
-    for sensor in (Sensor((), ()), sensor_of(mechanism.domain.output_names, 1e-3)):
-        plan = Sending.of(mechanism).plan(sensor, None)
+    for resolution in ("exact", 1e-3):
+        plan = Sending.of(mechanism, resolution).plan()
         assert plan.fresh_law == "laplace"
         fresh = sum(2 * e / t for e, t in zip(plan.deviation, plan.fresh_noise))
         assert s / plan.noise_factor + 50 * fresh <= s
-        assert type(plan).from_record(plan.to_record()) == plan
+        assert restored(plan.record(), type(plan)) == plan
     assert plan.noise_factor > 1.001
     assert plan.noise_factor < 1.5
 
@@ -63,7 +63,7 @@ def test_the_draw_has_the_law_of_the_design():
             < grid.charge / (F(mechanism.guarantee.sensitivity) / F(mechanism.noise.rate)) - 1
             < 1e-9
         )
-        drawn = np.array([grid.draw(1.0, 1.0) for _ in range(300)], dtype=float)
+        drawn = grid.noise(1.0, 1.0).draw(300).astype(float)
         drawn = np.ldexp(drawn, grid.exponent)
         expected = mechanism.noise.covariance(np.eye(2))
         whitened = np.linalg.solve(np.linalg.cholesky(expected), drawn.T)

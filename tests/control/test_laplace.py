@@ -145,5 +145,7 @@ def test_refused(arguments, message):
             design(VEHICLE, 5, law="laplace", **arguments)
         with pytest.raises(adp.AffineDPError, match="law must be"):
             design(VEHICLE, 5, 1.0, law="cauchy")
-        with pytest.raises(adp.AffineDPError):
-            design(VEHICLE, 5, 1.0)  # Gaussian noise needs δ
+        with pytest.raises(adp.AffineDPError, match="Gaussian, which needs δ > 0"):
+            design(VEHICLE, 5, 1.0)
+    with pytest.raises(adp.AffineDPError, match="Gaussian, which needs δ > 0"):
+        design_output_noise(VEHICLE, 5, 1.0, adjacency="forward")

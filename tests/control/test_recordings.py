@@ -7,11 +7,11 @@ import pytest
 from typer.testing import CliRunner
 
 from affinedp.cli.app import app
-from affinedp.cli.control import read_resolution
 from affinedp.control import (
     Dither,
 )
 from affinedp.control.recordings import read_recording, study
+from affinedp.control.sensors import read_resolution
 from affinedp.errors import AffineDPError
 
 
@@ -73,5 +73,5 @@ def test_resolution_in_words():
     assert read_resolution("0.1") == 0.1
     assert read_resolution("0.1, dither:6:0.1:0.01") == [0.1, Dither(6, 0.1, 0.01)]
     for bad in ("fine", "dither:6", "dither:x:1", ""):
-        with pytest.raises(AffineDPError, match="--resolution"):
+        with pytest.raises(AffineDPError, match="resolution: "):
             read_resolution(bad)

@@ -1,11 +1,8 @@
 """Sensors with steps: what is declared, what it costs, what is noticed."""
 
 import math
-import os
 import stat
-import tempfile
 from fractions import Fraction
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,12 +13,13 @@ from affinedp.control import (
     Dither,
     Gateway,
     Reach,
+    design_input_noise,
     design_output_noise,
     independent_output_noise,
     noise_by_time,
 )
 from affinedp.control.gateway import StepError
-from affinedp.control.gateway_path import Sending, bits_for
+from affinedp.control.gateway_path import Sending
 from affinedp.control.gateway_plan import white_plan
 from affinedp.control.recordings import GridWatch, common_step, study
 from affinedp.control.sensors import sensor_of
@@ -37,7 +35,7 @@ def only_start(states, horizon, mu):
 
 
 def facts(mechanism):
-    return Sending.of(mechanism).facts
+    return Sending.of(mechanism, "exact").facts
 
 
 def room():
@@ -63,13 +61,6 @@ def scalar():
     return room()
 
 
-@pytest.fixture
-def folder(tmp_path):
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
-    with tempfile.TemporaryDirectory(dir=memory) as name:
-        yield Path(name)
-
-
 # ---------------------------------------------------------------------- shares
 
 
@@ -89,19 +80,18 @@ def bounds(mechanism, step):
     return lower / own**2, (own + len(O) * step) ** 2 / own**2
 
 
-def test_shares_are_near_the_least_of_any_covariance(scalar, folder):
-    with Gateway(scalar, state=folder / "s", resolution=STEP) as gateway:
+def test_shares_are_near_the_least_of_any_covariance(scalar, tmp_path):
+    with Gateway(scalar, state=tmp_path / "s", resolution=STEP) as gateway:
         total = 1 + gateway.added_variance[0]
     lower, upper = bounds(scalar, STEP)
     assert 6.0 < lower < total < upper * (1 + 1e-2)
     assert total == pytest.approx(6.08, rel=0.01)  # with shares of a half and powers of two: 15.3
-    sensor = sensor_of(scalar.domain.output_names, STEP)
-    assert Sending.of(scalar).cost(sensor) == pytest.approx(upper, rel=0.01)
+    assert Sending.of(scalar, STEP).cost() == pytest.approx(upper, rel=0.01)
 
 
-def test_building_pays_a_fifth_of_what_it_did(folder):
+def test_building_pays_a_fifth_of_what_it_did(tmp_path):
     m = building()
-    with Gateway(m, state=folder / "s", resolution=STEP) as gateway:
+    with Gateway(m, state=tmp_path / "s", resolution=STEP) as gateway:
         base = (noise_by_time(m) ** 2).mean(axis=0)
         total = (base * (1 + gateway.added_variance)).sum() / base.sum()
         said = " ".join(gateway.guarantee.warnings)
@@ -110,14 +100,13 @@ def test_building_pays_a_fifth_of_what_it_did(folder):
     assert "cheapest first: 10 more bits, of the converter or by Dither(10, …)" in said
     assert "one step of" in said
     assert "a run of" in said
-    more_bits = sensor_of(m.domain.output_names, Dither(10, STEP))
-    assert Sending.of(m).cost(more_bits) < 1.1
+    assert Sending.of(m, Dither(10, STEP)).cost() < 1.1
 
 
 def test_the_promise_holds_for_every_corner_of_the_box():
     """Σ of the whole horizon against all signs of the rounding errors, T = 10, exactly."""
     m = design_output_noise(([[0.9]], [[1.0]]), 10, 1.0, 1e-4, mu=only_start(1, 10, 1.0))
-    plan = Sending.of(m).plan(sensor_of(m.domain.output_names, STEP), None)
+    plan = Sending.of(m, STEP).plan()
     v = 0.9 ** np.arange(10)
     covariance = plan.noise_factor**2 * m.strategy.start[0, 0] ** 2 * np.outer(v, v)
     inverse = np.linalg.inv(covariance + plan.fresh_noise[0] ** 2 * np.eye(10))
@@ -128,7 +117,7 @@ def test_the_promise_holds_for_every_corner_of_the_box():
     assert worst > 0.98 * m.guarantee.sensitivity**2
 
 
-def test_the_attack_on_a_sensor_with_steps(scalar, folder):
+def test_the_attack_on_a_sensor_with_steps(scalar, tmp_path):
     """Least squares on what the steps leave outside the range of the noise finds x(0), or not."""
     v = 0.99 ** np.arange(96)
     grid = np.arange(15.0, 25.0, 2e-3)
@@ -145,7 +134,7 @@ def test_the_attack_on_a_sensor_with_steps(scalar, folder):
         x0 = rng.uniform(16, 24)
         readings = np.round(x0 * v / STEP) * STEP
         for resolution, found in errors.items():
-            path = folder / f"{resolution}{k}"
+            path = tmp_path / f"{resolution}{k}"
             with Gateway(scalar, state=path, resolution=resolution) as gateway:
                 found.append(abs(guess(np.array([gateway.send([y])[0] for y in readings])) - x0))
                 assert bool(gateway.alarms) == (resolution == "exact")
@@ -185,9 +174,9 @@ def test_offsets_are_uniform_fresh_and_on_their_levels():
         dither.subtract([0.5], [0.0001])
 
 
-def test_dither_hides_from_the_attack_what_rounding_shows(scalar, folder):
+def test_dither_hides_from_the_attack_what_rounding_shows(scalar, tmp_path):
     dither, v = Dither(8, STEP), 0.99 ** np.arange(96)
-    with Gateway(scalar, state=folder / "s", resolution=dither) as gateway:
+    with Gateway(scalar, state=tmp_path / "s", resolution=dither) as gateway:
         assert 1 + gateway.added_variance[0] < 1.1
         for y in 20 * v:
             offset = dither.draw(1)
@@ -196,8 +185,8 @@ def test_dither_hides_from_the_attack_what_rounding_shows(scalar, folder):
         assert gateway.alarms == ()
 
 
-def test_dither_that_is_not_there_is_noticed(scalar, folder):
-    with Gateway(scalar, state=folder / "s", resolution=Dither(8, STEP)) as gateway:
+def test_dither_that_is_not_there_is_noticed(scalar, tmp_path):
+    with Gateway(scalar, state=tmp_path / "s", resolution=Dither(8, STEP)) as gateway:
         for t in range(96):
             gateway.send([round((20 + 3 * math.sin(t)) / STEP) * STEP])
         (alarm,) = gateway.alarms
@@ -309,8 +298,8 @@ def test_what_is_to_be_declared_is_rounded_up():
     assert 1 / 3 <= float(declared) < 0.33334
 
 
-def test_a_coarser_sensor_is_noticed_in_a_file_for_the_owner_alone(scalar, folder, caplog):
-    path = folder / "run.db"
+def test_a_coarser_sensor_is_noticed_in_a_file_for_the_owner_alone(scalar, tmp_path, caplog):
+    path = tmp_path / "run.db"
     with Gateway(scalar, state=path, resolution=0.001) as gateway:
         for t in range(96):
             gateway.send([round(20 + 3 * math.sin(t), 1)])
@@ -322,8 +311,8 @@ def test_a_coarser_sensor_is_noticed_in_a_file_for_the_owner_alone(scalar, folde
     assert caplog.text == "", "a log may be collected by others"
 
 
-def test_an_alarm_that_cannot_be_written_tells_nobody(scalar, folder):
-    path = folder / "run.db"
+def test_an_alarm_that_cannot_be_written_tells_nobody(scalar, tmp_path):
+    path = tmp_path / "run.db"
     path.with_name("run.db.alarms").mkdir()
     with Gateway(scalar, state=path, resolution=0.001) as gateway:
         for t in range(96):
@@ -331,12 +320,12 @@ def test_an_alarm_that_cannot_be_written_tells_nobody(scalar, folder):
         assert len(gateway.alarms) == 1
 
 
-def test_exact_is_said_at_the_start(scalar, folder, caplog):
-    with Gateway(scalar, state=folder / "s", resolution="exact") as gateway:
+def test_exact_is_said_at_the_start(scalar, tmp_path, caplog):
+    with Gateway(scalar, state=tmp_path / "s", resolution="exact") as gateway:
         assert "exact, which only a simulation's are" in caplog.text
         assert any("only a simulation" in warning for warning in gateway.guarantee.warnings)
     with pytest.raises(AffineDPError, match="resolution is missing"):
-        Gateway(scalar, state=folder / "t")
+        Gateway(scalar, state=tmp_path / "t")
 
 
 # ---------------------------------------------------------------------- range
@@ -362,8 +351,8 @@ def test_limits_that_hold_are_those_of_brute_force():
         reach.outputs(varying)
 
 
-def test_a_sensor_that_can_saturate_is_refused(scalar, folder):
-    words = {"resolution": 0.001, "state": folder / "s"}
+def test_a_sensor_that_can_saturate_is_refused(scalar, tmp_path):
+    words = {"resolution": 0.001, "state": tmp_path / "s"}
     inside = Reach(start=([10.0], [30.0]), B=[[0.1]], inputs=([0.0], [1.0]))
     with pytest.raises(AffineDPError, match="saturates when someone steers.*reach"):
         Gateway(scalar, range=(0.0, 50.0), **words)
@@ -374,16 +363,103 @@ def test_a_sensor_that_can_saturate_is_refused(scalar, folder):
     for bad in ((50.0, 0.0), 5, (0.0,), ([0, 1], [2, 3])):
         with pytest.raises(AffineDPError):
             Gateway(scalar, range=bad, reach=inside, **words)
-    assert list(folder.iterdir()) == []
+    assert list(tmp_path.iterdir()) == []
     with Gateway(scalar, range=(0.0, 50.0), reach=inside, **words) as gateway:
         gateway.send([50.0])
         assert "end of the declared range" in gateway.alarms[0]
         assert not any("saturates" in warning for warning in gateway.guarantee.warnings)
-    with Gateway(scalar, resolution=0.001, state=folder / "t") as gateway:
+    with Gateway(scalar, resolution=0.001, state=tmp_path / "t") as gateway:
         assert any("no sensor saturates" in warning for warning in gateway.guarantee.warnings)
 
 
-def test_independent_noise_does_not_mind_saturation(folder):
+SPRING = (
+    np.array([[0.98045908, 0.09641338], [-0.38565353, 0.92261105]]),
+    np.array([[0.00244262], [0.04820669]]),
+    np.array([[1.0, 0.0], [2.0, -1.0]]),
+)
+
+
+@pytest.mark.parametrize("mu", [[0.05, 0.2], [0.05, 0.0], [0.0, 0.2]])
+def test_the_range_has_room_for_the_jump_of_a_neighbour(tmp_path, mu):
+    """The worst trajectory within the limits, driven again with the worst jump of its state."""
+    A, B, C = SPRING
+    steps, first, most = 30, np.array([0.15, 0.1]), 0.5
+    m = design_output_noise((A, C), steps, 4.0, 1e-3, mu=mu, adjacency="forward")
+    alone, jumped = np.zeros(2), np.zeros(2)
+    for i in range(2):
+        for end in range(steps):
+            rows = [C[i] @ np.linalg.matrix_power(A, k) for k in range(end + 1)]
+            state = first * np.sign(rows[end])
+            for t in range(end):
+                state = A @ state + B[:, 0] * most * np.sign(rows[end - 1 - t] @ B[:, 0])
+            alone[i] = max(alone[i], C[i] @ state)
+            for k in range(end + 1):
+                after = [C[i] @ state + abs(rows[k][j]) * mu[j] for j in range(2)]
+                jumped[i] = max(jumped[i], *after)
+    # both reach their worst at times of their own: the bound may add them up
+    moves = [np.linalg.matrix_power(A, k)[:, j] * mu[j] for k in range(steps) for j in range(2)]
+    bound = alone + np.abs(C @ np.array(moves).T).max(axis=1)
+    assert np.all(alone < jumped)
+    assert np.all(jumped <= bound)
+    limits = Reach(start=(-first, first), B=B, inputs=(-most, most))
+    words = {"resolution": 1e-3, "reach": limits}
+    for tight in (alone, np.array([alone[0], bound[1]]), np.array([bound[0], alone[1]])):
+        wide = tight * 1.001
+        with pytest.raises(AffineDPError, match="for the jump of a neighbour, .*outside"):
+            Gateway(m, state=tmp_path / "s", range=(-wide, wide), **words)
+    with pytest.raises(AffineDPError, match="for the jump of a neighbour, .*outside"):
+        Gateway(m, state=tmp_path / "s", range=(-jumped * 0.9999, jumped * 0.9999), **words)
+    assert list(tmp_path.iterdir()) == []
+    Sending.of(m, 1e-3, limits=(-bound * 1.001, bound * 1.001)).check_range(limits)
+
+
+@pytest.mark.parametrize("adjacency", ["time-local", "manifold", "initial", "input"])
+def test_limits_of_other_neighbours_hold_for_both(adjacency):
+    """Both start within the limits and have inputs within them: nothing is added."""
+    if adjacency == "input":
+        m = design_input_noise(([[0.9]], [[1.0]], [[1.0]]), 1.0, 1e-3, horizon=8)
+    else:
+        m = design_output_noise(([[0.9]], [[1.0]]), 8, 1.0, 1e-3, adjacency=adjacency)
+    limits = Reach(start=(-1.0, 1.0), B=[[1.0]], inputs=(-0.2, 0.2))
+    most = max(0.9**t + 0.2 * sum(0.9**k for k in range(t)) for t in range(8))
+    Sending.of(m, 1e-3, limits=(-most * 1.001, most * 1.001)).check_range(limits)
+    with pytest.raises(AffineDPError, match="outside of the sensor's range"):
+        Sending.of(m, 1e-3, limits=(-most * 0.999, most * 0.999)).check_range(limits)
+
+
+def test_limits_that_leave_out_a_private_input_are_refused():
+    A, B, C = SPRING
+    E, F = np.array([[0.1], [0.3]]), np.array([[0.0], [0.5]])
+    start = {"start": (-0.1, 0.1), "system": (A, C)}
+    for through in (0 * F, F):
+        m = design_input_noise((A, E, C, through), 1.0, 1e-3, horizon=20)
+        checked = Sending.of(m, 1e-3, limits=(-500.0, 500.0))
+        D = np.hstack([0 * F, through])
+        bare = Reach(B=B, inputs=(-0.5, 0.5), D=0 * F, **start)
+        with pytest.raises(AffineDPError, match="leave out the private input w1"):
+            checked.check_range(bare)
+        checked.check_range(Reach(B=np.hstack([B, E]), inputs=(-0.5, 0.5), D=D, **start))
+        # in other units, which is another column and the same input
+        scaled = np.hstack([8 * E, B]), np.hstack([8 * through, 0 * F])
+        checked.check_range(Reach(B=scaled[0], inputs=(-0.5, 0.5), D=scaled[1], **start))
+    everything = Reach(B=np.eye(2), inputs=(-0.5, 0.5), **start)
+    m = design_input_noise((A, E, C), 1.0, 1e-3, horizon=20)
+    Sending.of(m, 1e-3, limits=(-500.0, 500.0)).check_range(everything)
+
+
+def test_independent_noise_is_recommended_only_where_there_is_some(scalar, tmp_path):
+    words = {"resolution": 1e-3, "state": tmp_path / "s", "range": (-50.0, 50.0)}
+    with pytest.raises(AffineDPError, match="independent_output_noise"):
+        Gateway(scalar, **words)
+    jumps = design_output_noise(([[0.9]], [[1.0]]), 8, 1.0, 1e-3, adjacency="forward")
+    with pytest.raises(AffineDPError, match="Give reach") as refusal:
+        Gateway(jumps, **words)
+    assert "independent" not in str(refusal.value)
+    with pytest.raises(AffineDPError, match=r"for design_output_noise also 'forward'"):
+        independent_output_noise(([[0.9]], [[1.0]]), 8, 1.0, 1e-3, adjacency="forward")
+
+
+def test_independent_noise_does_not_mind_saturation(tmp_path):
     """Any factor in [0, 1] at each step, and any rounding: never further apart than promised."""
     m = independent_output_noise(([[0.99]], [[1.0]]), 60, 1.0, 1e-4, mu=only_start(1, 60, 1.0))
     plan = white_plan(m, m.strategy, sensor_of(m.domain.output_names, STEP))
@@ -394,33 +470,32 @@ def test_independent_noise_does_not_mind_saturation(folder):
     for _ in range(200):
         shift = rng.uniform(0, 1, 60) * v + STEP * rng.choice([-1, 1], 60)
         assert np.linalg.norm(shift) / plan.fresh_noise[0] <= m.guarantee.sensitivity
-    with Gateway(m, state=folder / "s", resolution=STEP, range=(-500.0, 500.0)) as gateway:
+    with Gateway(m, state=tmp_path / "s", resolution=STEP, range=(-500.0, 500.0)) as gateway:
         sent = np.array([gateway.send([20.0])[0] for _ in range(60)])
         assert kstest((sent - 20) / gateway.fresh_noise[0], "norm").pvalue > 1e-6
         assert gateway.send([20.0], step=3) == sent[3]
-    with pytest.raises(AffineDPError, match="leave fresh_noise out"):
-        Gateway(m, state=folder / "t", resolution=STEP, fresh_noise=1.0)
+    with pytest.raises(AffineDPError, match="fresh_noise out"):
+        Gateway(m, state=tmp_path / "t", resolution=STEP, fresh_noise=1.0)
 
 
-def test_a_sensor_that_carries_nothing_is_not_sent(folder):
+def test_a_sensor_that_carries_nothing_is_not_sent(tmp_path):
     m = building()
     start = Reach(start=(10.0, 30.0), B=np.zeros((6, 1)), inputs=(0.0, 0.0))
     words = {"range": (-10.0, 50.0), "reach": start}
-    coarse = {"resolution": 0.3, "state": folder / "s"}
+    coarse = {"resolution": 0.3, "state": tmp_path / "s"}
     with pytest.raises(AffineDPError, match="carries nothing useful") as refusal:
         Gateway(m, **coarse, **words)
     assert "Dither(12, …)" in str(refusal.value)
-    assert list(folder.iterdir()) == []
-    with Gateway(m, state=folder / "s", resolution=Dither(12, 0.3), **words) as gateway:
+    assert list(tmp_path.iterdir()) == []
+    with Gateway(m, state=tmp_path / "s", resolution=Dither(12, 0.3), **words) as gateway:
         assert gateway.added_variance.max() < 0.2
-    assert bits_for(1864.0, good=2.76) == 6
 
 
 # ---------------------------------------------------------------------- runs
 
 
-def test_a_new_run_is_another_trajectory(scalar, folder):
-    path = folder / "s"
+def test_a_new_run_is_another_trajectory(scalar, tmp_path):
+    path = tmp_path / "s"
     with Gateway(scalar, state=path, resolution=STEP) as gateway:
         assert gateway.run is None
         first = gateway.send([20.0], 0, run="monday")
@@ -435,14 +510,14 @@ def test_a_new_run_is_another_trajectory(scalar, folder):
         assert gateway.next_step == 1
         gateway.send([19.8], 1)  # the caller does not say which
         assert gateway.run == "monday"
-    with Gateway(scalar, state=folder / "t", resolution=STEP) as gateway:
+    with Gateway(scalar, state=tmp_path / "t", resolution=STEP) as gateway:
         gateway.send([20.0])
         with pytest.raises(StepError, match="belongs to run"):
             gateway.send([20.0], 1, run="monday")
         for bad in ("", "a b", "x" * 65, 7, "é"):
             with pytest.raises(AffineDPError):
                 gateway.send([20.0], 1, run=bad)
-    with Gateway(scalar, state=folder / "u", resolution=STEP) as gateway:
+    with Gateway(scalar, state=tmp_path / "u", resolution=STEP) as gateway:
         for bad in ("", "a b", "x" * 65, 7, "é"):  # the first one, too
             with pytest.raises(AffineDPError, match="a run is named by"):
                 gateway.send([20.0], run=bad)

@@ -1,12 +1,9 @@
 """Stationary noise through a gateway: the promise under feedback, restarts, skips, memory."""
 
-import os
 import sqlite3
-import tempfile
 from contextlib import closing
 from dataclasses import replace
 from fractions import Fraction
-from pathlib import Path
 from unittest import mock
 
 import numpy as np
@@ -41,25 +38,18 @@ def room_noise(shaper=SHAPER, scale=SCALE):
 NOISE = room_noise()
 
 
-@pytest.fixture
-def folder(tmp_path):
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
-    with tempfile.TemporaryDirectory(dir=memory) as name:
-        yield Path(name)
-
-
-def test_a_memory_is_never_drawn_again(folder, monkeypatch):
+def test_a_memory_is_never_drawn_again(tmp_path, monkeypatch):
     """After a crash the noise goes on behind all that may have been sent, bounded in memory."""
     monkeypatch.setattr(Run, "block", lambda self, step, most: step + 5)
-    crashed = Gateway(NOISE, state=folder / "s", resolution="exact")
+    crashed = Gateway(NOISE, state=tmp_path / "s", resolution="exact")
     for _ in range(13):
         crashed.send([0.0])
         assert len(crashed._run.memory["path"]) == 2, "bounded"
-    again = Gateway(NOISE, state=folder / "s", resolution="exact")
+    again = Gateway(NOISE, state=tmp_path / "s", resolution="exact")
     assert again.next_step == 15
     assert again._last == crashed._last
     white = room_noise(LinearSystem.static(np.eye(1)), 64.0)
-    with Gateway(white, state=folder / "white", resolution="exact") as gateway:
+    with Gateway(white, state=tmp_path / "white", resolution="exact") as gateway:
         gateway.send([0.0])
         assert gateway._last == ()
 
@@ -140,7 +130,7 @@ def run(path, inputs, eta, zeta, before, sensor, sums=(), **words):
 
 @pytest.mark.parametrize("event", [-12, 0, 25])
 @pytest.mark.parametrize("step", [None, 0.1])
-def test_neighbours_are_as_near_as_promised_under_feedback(folder, event, step):
+def test_neighbours_are_as_near_as_promised_under_feedback(tmp_path, event, step):
     """ζ and η are shifted by what the event whitens to; what is left is hidden by fresh noise.
 
     √(‖shift‖²/(c·scale)² + Σ(left/τ)²) ≤ s, with the inputs steered by what was sent.
@@ -168,9 +158,11 @@ def test_neighbours_are_as_near_as_promised_under_feedback(folder, event, step):
         return x if step is None else float(np.floor(x / step + 0.5)) * step
 
     words = {} if step is None else {"resolution": step, "horizon": steps}
-    one, sent, plan = run(folder / "a", inputs, eta, zeta, before, sensor, **words)
+    one, sent, plan = run(tmp_path / "a", inputs, eta, zeta, before, sensor, **words)
     # the same is published: the fresh noise makes up for what is left
-    two, again, _ = run(folder / "b", moved, eta_two, zeta_two, moved_before, sensor, one, **words)
+    two, again, _ = run(
+        tmp_path / "b", moved, eta_two, zeta_two, moved_before, sensor, one, **words
+    )
     assert sent == again
     left = np.array([float(b - a) for a, b in zip(one, two)]) / plan.fresh_scales[0]
     fresh = float((left**2).sum())
@@ -184,7 +176,7 @@ def test_neighbours_are_as_near_as_promised_under_feedback(folder, event, step):
         assert np.abs(left).max() * plan.fresh_noise[0] <= step * (1 + 1e-9)
 
 
-def test_sends_the_noise_of_the_definition(folder):
+def test_sends_the_noise_of_the_definition(tmp_path):
     rng = np.random.default_rng(2)
     eta, zeta = integers(rng, 2), integers(rng, 40)
     bits = draw_bits(SCALE)
@@ -192,7 +184,7 @@ def test_sends_the_noise_of_the_definition(folder):
         [[Fraction(float(v)) for v in row] for row in m] for m in (SHAPER.A, NOISE.strategy.start)
     ]
     state = [sum(r * e for r, e in zip(row, eta)) / Fraction(2) ** bits for row in exact[1]]
-    with opened(folder / "s", eta) as gateway:
+    with opened(tmp_path / "s", eta) as gateway:
         gateway._walk._drawn, gateway._fresh = Known(zeta), [Noting()]
         unit = Fraction(2) ** gateway._plan.grid_exponents[0]
         for t in range(40):
@@ -208,7 +200,7 @@ def test_sends_the_noise_of_the_definition(folder):
             ]
 
 
-def test_restarts_and_skipped_steps_go_on_with_the_same_noise(folder, monkeypatch):
+def test_restarts_and_skipped_steps_go_on_with_the_same_noise(tmp_path, monkeypatch):
     monkeypatch.setattr(Run, "block", lambda self, step, most: step + 1)
     rng = np.random.default_rng(3)
     eta, zeta = integers(rng, 2), integers(rng, 30)
@@ -230,16 +222,16 @@ def test_restarts_and_skipped_steps_go_on_with_the_same_noise(folder, monkeypatc
         assert taken == 30
         return found
 
-    assert totals(folder / "a", reopen=False) == totals(folder / "b", reopen=True)
+    assert totals(tmp_path / "a", reopen=False) == totals(tmp_path / "b", reopen=True)
 
 
 @pytest.mark.slow
-def test_law_of_what_is_sent(folder):
+def test_law_of_what_is_sent(tmp_path):
     """Real draws: stationary from the first step on, with the filter's correlation."""
     count = 120
     errors = []
     for i in range(count):
-        with Gateway(NOISE, state=folder / f"{i}", resolution="exact") as gateway:
+        with Gateway(NOISE, state=tmp_path / f"{i}", resolution="exact") as gateway:
             errors.append([gateway.send([5.0], step)[0] - 5.0 for step in (0, 1, 6)])
     errors = np.array(errors) / noise_by_time(NOISE)[0, 0]
     for column in errors.T:
@@ -251,14 +243,14 @@ def test_law_of_what_is_sent(folder):
 
 
 @pytest.mark.parametrize("every", [3, 7])
-def test_memory_is_bounded_where_steps_are_skipped(folder, monkeypatch, every):
+def test_memory_is_bounded_where_steps_are_skipped(tmp_path, monkeypatch, every):
     """What is old is forgotten whichever steps are sent."""
     monkeypatch.setattr(Run, "block", lambda self, step, most: step + 1)
     monkeypatch.setattr(sending, "KEPT", 16)
-    with Gateway(NOISE, state=folder / "s", resolution="exact") as gateway:
+    with Gateway(NOISE, state=tmp_path / "s", resolution="exact") as gateway:
         for step in range(1, 200 * every, 4 * every):  # no multiple of four
             gateway.send([20.0], step)
-    assert kept(folder / "s") <= 6
+    assert kept(tmp_path / "s") <= 6
 
 
 def kept(path):
@@ -266,10 +258,10 @@ def kept(path):
         return db.execute("SELECT COUNT(*) FROM sent").fetchone()[0]
 
 
-def test_memory_is_bounded(folder, monkeypatch):
+def test_memory_is_bounded(tmp_path, monkeypatch):
     monkeypatch.setattr(Run, "block", lambda self, step, most: step + 1)
     monkeypatch.setattr(sending, "KEPT", 16)
-    path = folder / "s"
+    path = tmp_path / "s"
     with Gateway(NOISE, state=path, resolution="exact") as gateway:
         assert gateway.horizon == 2**40
         sent = [gateway.send([20.0]) for _ in range(120)]
@@ -285,9 +277,9 @@ def test_memory_is_bounded(folder, monkeypatch):
                    for warning in gateway.guarantee.warnings)  # fmt: skip
 
 
-def test_noise_that_starts_anew_is_a_new_release(folder):
-    path = folder / "s"
-    with Ledger(folder / "b.db", epsilon=9.0, delta=1e-2, protects="occupancy") as ledger:
+def test_noise_that_starts_anew_is_a_new_release(tmp_path):
+    path = tmp_path / "s"
+    with Ledger(tmp_path / "b.db", epsilon=9.0, delta=1e-2, protects="occupancy") as ledger:
         with Gateway(NOISE, state=path, resolution="exact", ledger=ledger) as gateway:
             gateway.send([20.0])
         path.unlink()
@@ -298,43 +290,43 @@ def test_noise_that_starts_anew_is_a_new_release(folder):
         assert len(ledger.history()) == 2
 
 
-def test_steps_of_a_sensor_cost_more_the_longer_it_runs(folder):
+def test_steps_of_a_sensor_cost_more_the_longer_it_runs(tmp_path):
     """(√V s + q √T)² relative to V s², as for white noise on every reading."""
     s, deviation = NOISE.guarantee.sensitivity, noise_by_time(NOISE)[0, 0]
     for steps in (96, 672):
         words = {"resolution": 0.1, "horizon": steps}
-        with Gateway(NOISE, state=folder / f"{steps}", **words) as gateway:
+        with Gateway(NOISE, state=tmp_path / f"{steps}", **words) as gateway:
             wanted = (1 + 0.1 * np.sqrt(steps) / (s * deviation)) ** 2
             assert 1 + gateway.added_variance[0] == pytest.approx(wanted, rel=1e-2)
             assert gateway.horizon == steps
     with pytest.raises(RunError, match="drawn with horizon = 96"):
-        Gateway(NOISE, state=folder / "96", resolution=0.1, horizon=95)
+        Gateway(NOISE, state=tmp_path / "96", resolution=0.1, horizon=95)
     with pytest.raises(AffineDPError, match="whole number"):
-        Gateway(NOISE, state=folder / "x", resolution=0.1, horizon=0)
+        Gateway(NOISE, state=tmp_path / "x", resolution=0.1, horizon=0)
 
 
-def test_noise_that_does_not_keep_its_promise_is_not_sent(folder):
+def test_noise_that_does_not_keep_its_promise_is_not_sent(tmp_path):
     weaker = room_noise(SHAPER, SCALE / 2)
     weaker.__dict__["guarantee"] = NOISE.guarantee  # as one that is read on trust states it
     with pytest.raises(AffineDPError, match="belong together"):
-        Gateway(weaker, state=folder / "s", resolution="exact")
+        Gateway(weaker, state=tmp_path / "s", resolution="exact")
 
 
-def test_saturation_of_coloured_and_white_noise(folder):
+def test_saturation_of_coloured_and_white_noise(tmp_path):
     words = {"resolution": 0.01, "range": (-1e4, 1e4)}
     with pytest.raises(AffineDPError, match=r"saturates when someone steers.*Give reach"):
-        Gateway(NOISE, state=folder / "c", horizon=100, **words)
+        Gateway(NOISE, state=tmp_path / "c", horizon=100, **words)
     reach = Reach(start=([0], [40]), B=[[0.9]], inputs=([-10], [10]))
     with pytest.raises(AffineDPError, match="give horizon="):
-        Gateway(NOISE, state=folder / "a", reach=reach, **words)
-    with Gateway(NOISE, state=folder / "a", reach=reach, horizon=100, **words) as gateway:
+        Gateway(NOISE, state=tmp_path / "a", reach=reach, **words)
+    with Gateway(NOISE, state=tmp_path / "a", reach=reach, horizon=100, **words) as gateway:
         gateway.send([20.0])
     white = room_noise(LinearSystem.static(np.eye(1)), 20.0)
-    with Gateway(white, state=folder / "b", horizon=100, **words) as gateway:
+    with Gateway(white, state=tmp_path / "b", horizon=100, **words) as gateway:
         gateway.send([20.0])
 
 
-def test_limits_count_what_enters_the_outputs_at_once(folder):
+def test_limits_count_what_enters_the_outputs_at_once(tmp_path):
     """Inputs that pass straight through, and states that private inputs do not move."""
     words = {"resolution": "exact", "range": (-1.0, 3.0), "horizon": 50}
 
@@ -350,24 +342,24 @@ def test_limits_count_what_enters_the_outputs_at_once(folder):
     limits = {"start": (0.0, 0.0), "B": [[1.0]], "inputs": (0.0, 1.0)}
     direct = white(([[0.5]], [[1.0]], [[1.0]], [[10.0]]))  # y = x + 10 w up to 12
     with pytest.raises(AffineDPError, match="at once"):
-        Gateway(direct, state=folder / "a", reach=Reach(**limits), **words)
+        Gateway(direct, state=tmp_path / "a", reach=Reach(**limits), **words)
     with pytest.raises(AffineDPError, match="from -1.2e-08 to 12, outside"):
-        Gateway(direct, state=folder / "a", reach=Reach(**limits, D=[[10.0]]), **words)
+        Gateway(direct, state=tmp_path / "a", reach=Reach(**limits, D=[[10.0]]), **words)
     A, C = np.diag([0.5, 0.5]), [[1.0, 1.0]]  # the second state is moved by public inputs alone
     two = white((A, [[1.0], [0.0]], C))
     limits = {"start": (0.0, 0.0), "B": np.eye(2), "inputs": ([0.0, 0.0], [1.0, 100.0])}
     with pytest.raises(AffineDPError, match="whole plant"):
-        Gateway(two, state=folder / "b", reach=Reach(**limits), **words)
+        Gateway(two, state=tmp_path / "b", reach=Reach(**limits), **words)
     with pytest.raises(AffineDPError, match="to 202, outside"):
-        Gateway(two, state=folder / "b", reach=Reach(**limits, system=(A, C)), **words)
+        Gateway(two, state=tmp_path / "b", reach=Reach(**limits, system=(A, C)), **words)
     with pytest.raises(AffineDPError, match="D has shape"):
-        Gateway(two, state=folder / "b", reach=Reach(**limits, D=[[1.0]], system=(A, C)), **words)
+        Gateway(two, state=tmp_path / "b", reach=Reach(**limits, D=[[1.0]], system=(A, C)), **words)
     with pytest.raises(AffineDPError, match="has 2 outputs"):
-        Gateway(two, state=folder / "b", reach=Reach(**limits, system=(A, A)), **words)
+        Gateway(two, state=tmp_path / "b", reach=Reach(**limits, system=(A, A)), **words)
 
 
 @pytest.mark.parametrize("gains", [[[1.0], [1.0]], [[1.0], [2.0]], [[1, 0.5], [0, 1], [1, 1]]])
-def test_fewer_private_inputs_than_outputs(folder, gains):
+def test_fewer_private_inputs_than_outputs(tmp_path, gains):
     """Noise of lower rank is not white: one number in several outputs does not hide saturation."""
     F = np.array(gains, dtype=float)
     p, m = F.shape
@@ -377,7 +369,7 @@ def test_fewer_private_inputs_than_outputs(folder, gains):
         made = Filter(neighbours.domain, shaper, "input")
         made = replace(made, start=start_certificate(made.exact_noise).root)
         noise = Mechanism(neighbours, made, Gaussian())
-        words = {"resolution": 0.01, "horizon": 50, "state": folder / f"{A.any()}"}
+        words = {"resolution": 0.01, "horizon": 50, "state": tmp_path / f"{A.any()}"}
         with Gateway(noise, **words) as gateway:
             assert gateway.send(np.zeros(p)).shape == (p,)
             assert any("no sensor saturates" in warning for warning in gateway.guarantee.warnings)

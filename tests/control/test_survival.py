@@ -5,7 +5,6 @@ import subprocess
 import sys
 import textwrap
 
-import numpy as np
 import pytest
 
 from affinedp.budget.ledger import Ledger
@@ -112,25 +111,6 @@ def test_power_is_cut_at_the_start(tmp_path, lines):
                 assert gateway.send([1.0], 0).tobytes().hex() == printed[1].strip()
             else:
                 assert gateway.next_step <= 1
-
-
-def test_full_disk(tmp_path):
-    """Nothing is sent that is not on the disk; with room again it goes on where it was."""
-    m = design_output_noise(([[1]], [[1]]), 100_000, epsilon=1, delta=1e-3)
-    with SmallDisk(tmp_path, 400) as disk:
-        state = disk.place / "run.db"
-        gateway = Gateway(m, state=state, resolution=0.001)
-        sent = [gateway.send([1.0], run="r") for _ in range(3)]
-        disk.fill()
-        with pytest.raises(RunError, match="disk is full"):
-            sent.extend(iter(lambda: gateway.send([1.0]), None))
-        with pytest.raises(RunError, match="met an error"):
-            gateway.send([1.0])
-        disk.make_room()
-        with Gateway(m, state=state, resolution=0.001) as again:
-            assert again.next_step == len(sent)
-            assert np.array_equal(again.send([1.0], 0), sent[0])
-            again.send([1.0])
 
 
 def test_no_draw_on_a_full_disk(tmp_path):

@@ -7,14 +7,17 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.optimize import minimize
 from scipy.spatial import ConvexHull
 
 import affinedp as adp
-from affinedp.designs import gaussian_sum, laplace_search, pure
+from affinedp.arrays import dense
+from affinedp.designs import choose, gaussian, laplace_strategy, pure
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.knorm_blocks import short_numbers
 from affinedp.designs.least_trace import least_trace
 from affinedp.laws.polytope import Polytope, symmetric_hull
+from dense import table
 
 LIMIT = largest_sensitivity(1.0, 1e-6)
 
@@ -48,7 +51,7 @@ def test_few_rows_over_one_sum_cost_what_all_pairs_need(rows):
 def test_all_entries_of_one_sum_have_equal_noise():
     """In closed form: 2 (n - 1) μ² / s²; the list of all exchanges gives the same."""
     n = 31
-    assert n > gaussian_sum.FEWEST_ENTRIES
+    assert n > gaussian.FEWEST_ENTRIES
     for m, rel in [
         (adp.design_gaussian(one_sum(n), epsilon=1, delta=1e-6), 1e-8),
         (adp.design_gaussian(one_sum(n), epsilon=1, delta=1e-6, weights=np.eye(n)), 1e-8),
@@ -79,12 +82,13 @@ def test_hulls_are_those_of_qhull(size, seed, unit):
     exact = [tuple(int(c) * unit for c in point) for point in points.tolist()]
     found = symmetric_hull(exact)
     volume = ConvexHull(np.vstack([points, -points])).volume
-    corners = np.array([[c / unit for c in p] for p in found.points])[np.array(found.simplices)]
+    corners = np.array([[c / unit for c in p] for p in found.points])[found.simplices]
     simplices = np.abs(np.linalg.det(corners)).sum() / np.prod(np.arange(1, size + 1))
     assert simplices == pytest.approx(volume, rel=1e-9)
     for normal, offset in found.planes:  # every point is inside, exactly
         assert max(sum(a * b for a, b in zip(normal, p)) for p in found.points) == offset
-    for simplex, (normal, offset) in zip(found.simplices, found.planes):
+    for simplex, own in zip(found.simplices, found.own):
+        normal, offset = found.planes[own]
         for place in simplex:
             assert sum(a * b for a, b in zip(normal, found.points[place])) == offset
 
@@ -150,7 +154,7 @@ def test_an_interrupted_search_keeps_the_best_so_far(monkeypatch):
         raise KeyboardInterrupt
 
     M = adp.AffineManifold.from_equations(["a + b = c", "c + d = e"])
-    monkeypatch.setattr(laplace_search, "_smoothed_cost", interrupted)
+    monkeypatch.setattr(laplace_strategy, "_smoothed_cost", interrupted)
     m = adp.design(M, epsilon=1, law="laplace")  # noise on all outputs, projected, at least
     assert any("interrupted" in note for note in m.notes)
     assert m.guarantee.epsilon() <= 1
@@ -159,6 +163,56 @@ def test_an_interrupted_search_keeps_the_best_so_far(monkeypatch):
     assert any("interrupted" in note for note in m.notes)
     with pytest.raises(KeyboardInterrupt):  # there is nothing to keep
         adp.design(M, epsilon=1, law="laplace")
+
+
+def test_an_interrupted_bound_keeps_what_has_a_closed_form(monkeypatch):
+    def interrupted(*arguments, **options):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(choose, "_start", interrupted)
+    m = adp.design(table(3, 3), epsilon=1)
+    assert m.law == "productnorm"
+    assert m.guarantee.epsilon() == 1.0
+    assert any("interrupted in the search of a bound" in note for note in m.notes)
+    with pytest.raises(KeyboardInterrupt):  # there is nothing to keep
+        adp.design(table(3, 3), epsilon=1, law="laplace")
+
+
+def test_the_first_answer_says_what_was_not_searched():
+    """Gaussian noise that is no better is not even designed; the better one is."""
+    first = adp.design(table(4, 5), epsilon=1, delta=1e-6, effort="quick")
+    assert first.law == "productnorm"
+    assert "nothing was searched beside what has a closed form" in first.notes
+    many = adp.design(table(4, 5), epsilon=1, delta=1e-6, effort="quick", releases=100)
+    assert many.law == "gaussian"
+
+
+@pytest.mark.parametrize(("branches", "error"), [((3, 3), 122.4), ((5, 4), 289.53)])
+def test_one_weight_per_class(branches, error):
+    """The first answer for totals of totals: the same noise on numbers that look alike."""
+    parent = [-1]
+    for _ in range(branches[0]):
+        parent.append(0)
+    for node in range(1, branches[0] + 1):
+        parent += [node] * branches[1]
+    inner = range(branches[0] + 1)
+    above = np.array([[float(p == node) for p in parent] for node in inner])
+    D = above - np.eye(len(parent))[: branches[0] + 1]
+    m = adp.design(adp.AffineManifold(D), epsilon=1, effort="quick", law="laplace")
+    assert m.expected_squared_error <= error * 1.001
+    # an independent search over one weight per level: all moves, all levels
+    level = np.repeat([0, 1, 2], [1, branches[0], branches[0] * branches[1]])
+    moves = np.abs(adp.CircuitAdjacency(adp.AffineManifold(D)).directions())
+    K = np.linalg.svd(D)[2][len(D) :].T
+
+    def cost(x):
+        w = np.exp(x)[level]
+        spread = K @ np.linalg.inv((K.T * w**2) @ K) @ K.T
+        return 2 * (w @ moves).max() ** 2 * np.trace(spread)
+
+    starts = ([0.0, 0.0, 0.0], [-3.0, 0.0, 0.0], [-3.0, -3.0, 0.0], [0.0, -3.0, 0.0])
+    best = min(minimize(cost, x, method="Nelder-Mead").fun for x in starts)
+    assert m.expected_squared_error <= best * 1.001
 
 
 def test_counted_steps_repeat_and_seconds_end():
@@ -171,16 +225,6 @@ def test_counted_steps_repeat_and_seconds_end():
 
 
 # ---------------------------------------------------------------------- networks and tables
-
-
-def table(rows, columns):
-    """Cells, row and column totals, and the total of a table, which all add up."""
-    place = np.arange((rows + 1) * (columns + 1)).reshape(rows + 1, columns + 1)
-    lines = [*place, *place.T]
-    D = np.zeros((len(lines) - 1, place.size))
-    for equation, line in zip(D, lines):
-        equation[line[:-1]], equation[line[-1]] = 1, -1
-    return adp.AffineManifold(D)
 
 
 @pytest.mark.parametrize(
@@ -196,6 +240,60 @@ def test_tables_are_designed_at_any_size(rows, columns, error):
     d = n - 1
     formula = k * d * (k * d + 1) * (1 + (k - 1) * d / (d + 2)) * 4 * (2 * n - 1) / (n * (n + 1))
     assert m.expected_squared_error == pytest.approx(formula * (k - 1) / k, rel=1e-9)
+    assert m.guarantee.epsilon() == 1.0
+
+
+def zero_margins(rows, columns):
+    """A table with public margins: that with its totals has one row and one column less."""
+    cells = np.arange(rows * columns).reshape(rows, columns)
+    return adp.AffineManifold([np.isin(cells, line).ravel() * 1.0 for line in (*cells, *cells.T)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("manifold", "mu", "error"),
+    [
+        (table(2, 4), 1.0, 188.967282),
+        (table(3, 3), 1.0, 288.593459),
+        (zero_margins(4, 4), 0.3, 288.593459),
+    ],
+)
+def test_tables_have_the_hull_of_their_moves(manifold, mu, error, tmp_path):
+    """Errors of hulls facet by facet, from qhull: there are over a million simplices."""
+    m = adp.design(manifold, epsilon=0.5, mu=mu)
+    assert m.law == "knorm"
+    assert m.noise.parts[0].body.group is not None
+    assert m.expected_squared_error == pytest.approx(error * (mu / 0.5) ** 2, rel=1e-6)
+    assert m.guarantee.epsilon() == 0.5
+    quick = adp.design(manifold, epsilon=0.5, mu=mu, effort="quick")
+    assert quick.law == "productnorm"
+    assert quick.expected_squared_error > m.expected_squared_error
+    # every circuit has at most the gauge 1 in rational arithmetic, and the vertices have 1
+    part = m.noise.parts[0]
+    moves = np.linalg.lstsq(m.dense.basis, m.adjacency.directions(), rcond=None)[0]
+    exact = [[Fraction(round(c / mu)) * Fraction(str(mu)) for c in move] for move in moves.T]
+    np.testing.assert_allclose(np.array(exact, dtype=float).T, moves, atol=1e-9)
+    assert {part.gauge(move) for move in exact} == {1}
+    # what is loaded finds its body anew
+    m.save(tmp_path / "m.json")
+    again = adp.Mechanism.load(tmp_path / "m.json")
+    assert np.array_equal(again.noise.moment, m.noise.moment)
+    assert again.guarantee.epsilon() == 0.5
+    noise = again.release(np.zeros((3_000, manifold.n)))
+    np.testing.assert_allclose(noise @ dense(manifold.D).T, 0, atol=1e-9)
+    square = (noise**2).sum(axis=1)
+    wide = 6 * square.std() / len(noise) ** 0.5
+    assert square.mean() == pytest.approx(m.expected_squared_error, abs=wide)
+    low, high = m.interval(np.zeros(manifold.n), level=0.9)
+    inside = ((low <= noise) & (noise <= high)).mean(axis=0)
+    np.testing.assert_allclose(inside, 0.9, atol=6 * (0.09 / len(noise)) ** 0.5 + 0.005)
+
+
+@pytest.mark.slow
+def test_ten_dimensions_have_a_hull_by_orbits():
+    m = adp.design(table(2, 5), epsilon=1)
+    assert m.law == "knorm"
+    assert m.expected_squared_error == pytest.approx(260.632389, rel=1e-6)
     assert m.guarantee.epsilon() == 1.0
 
 

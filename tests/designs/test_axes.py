@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 import affinedp as adp
-from affinedp.designs.axes import best_axes
+from affinedp.designs.knorm_bodies import best_axes
 from affinedp.laws.bodies import AxesPart
 from affinedp.laws.curves import ThreeAtoms
 from affinedp.laws.laplace import geometric_variance

@@ -365,7 +365,7 @@ def test_pure_laws_need_an_epsilon():
 def test_real_noise_on_whole_numbers_is_announced():
     m = adp.design(SUM, epsilon=1.0, delta=0.01, releases=20, integers=True)
     assert m.law == "gaussian"
-    assert m.notes[-1] == "gaussian noise is real: what is published is not whole"
+    assert m.notes[-1] == "Gaussian noise is real: what is published is not whole"
 
 
 def test_what_is_not_yes_or_no_is_refused():

@@ -10,8 +10,13 @@ from hypothesis import strategies as st
 from scipy.spatial import ConvexHull
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.laplace_search import Problem, _effort, _smoothed_cost
-from affinedp.designs.laplace_strategy import least_laplace, strategy_value
+from affinedp.designs.laplace_strategy import (
+    Problem,
+    _effort,
+    _smoothed_cost,
+    least_laplace,
+    strategy_value,
+)
 from affinedp.errors import AffineDPError
 
 
@@ -78,7 +83,7 @@ def test_value_is_the_squared_error_of_the_mechanism() -> None:
     """Draw z = Sξ + η and estimate ξ by least squares, many times."""
     directions, basis = sum_constraint(4)
     weight = np.diag([1.0, 2.0, 3.0])
-    found = least_laplace(directions, weight, tall_starts=[basis], starts=2)
+    found = least_laplace(directions, weight, tall_starts={"outputs": basis}, starts=2)
     rng = np.random.default_rng(0)
     secret = np.array([0.3, -2.0, 5.0])
     noisy = found.strategy @ secret + rng.laplace(size=(200_000, len(found.strategy)))
@@ -105,7 +110,7 @@ def test_one_sum_constraint_reaches_the_known_values(n: int, target: float) -> N
     """And cannot fall below 8(n−1)²/n, which averaging over the directions proves."""
     directions, basis = sum_constraint(n)
     assert strategy_value(basis, directions) == pytest.approx(8 * (n - 1))
-    found = least_laplace(directions, tall_starts=[basis], starts=4)
+    found = least_laplace(directions, tall_starts={"outputs": basis}, starts=4)
     assert 8 * (n - 1) ** 2 / n <= found.value <= target * (1 + 1e-6)
     assert found.lower_bound == pytest.approx(4 * (n - 1), rel=2e-3)
 
@@ -120,8 +125,10 @@ def test_redundant_rows_are_found_without_being_given() -> None:
 
 def test_a_given_start_that_is_not_improved_is_kept_as_it_is() -> None:
     directions, basis = sum_constraint(4)
-    found = least_laplace(directions, tall_starts=[2 * np.eye(3), basis], starts=0)
-    assert found.start == "tall start 1"
+    found = least_laplace(
+        directions, tall_starts={"axes": 2 * np.eye(3), "outputs": basis}, starts=0
+    )
+    assert found.start == "outputs"
     largest = np.unravel_index(np.abs(basis).argmax(), basis.shape)
     ratio = found.strategy[largest] / basis[largest]
     np.testing.assert_allclose(found.strategy, ratio * basis, rtol=1e-14)
@@ -143,7 +150,7 @@ def test_a_very_uneven_weight(ratio: float) -> None:
 
 
 def test_one_dimension_has_a_closed_form() -> None:
-    found = least_laplace([[1.0], [-3.0], [2.0]], [[5.0]], tall_starts=[[[1.0], [1.0]]])
+    found = least_laplace([[1.0], [-3.0], [2.0]], [[5.0]], tall_starts={"twice": [[1.0], [1.0]]})
     assert found.strategy.shape == (1, 1)
     assert found.value == pytest.approx(2 * 9 * 5)
     assert found.lower_bound <= found.value
@@ -195,7 +202,8 @@ def test_never_worse_than_a_start_and_scaled_on_the_safe_side(
     directions, weight, tall = problem
     size = directions.shape[1]
     orthonormal = np.tril(np.ones((size, size)))
-    found = least_laplace(directions, weight, tall_starts=tall, orthonormal=orthonormal, starts=1)
+    named = {str(place): start for place, start in enumerate(tall)}
+    found = least_laplace(directions, weight, tall_starts=named, orthonormal=orthonormal, starts=1)
     for start in (*tall, orthonormal):
         assert found.value <= plain_value(start, directions, weight) * (1 + 1e-10)
     assert found.value == pytest.approx(plain_value(found.strategy, directions, weight), rel=1e-9)
@@ -304,7 +312,7 @@ PLANE = np.array([[1.0, 0.0], [1.0, 1.0]])
         ({"directions": np.array([[1.0, 1.0]])}, "span"),
         ({"weight": np.ones((2, 2))}, "not positive definite"),
         ({"weight": np.diag([1.0, -1.0])}, "not positive definite"),
-        ({"tall_starts": [np.ones((3, 2))]}, "rescale"),
+        ({"tall_starts": {"dependent": np.ones((3, 2))}}, "rescale"),
         ({"directions": PLANE * 1e-300}, "double precision"),
     ],
 )

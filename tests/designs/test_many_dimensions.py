@@ -20,7 +20,7 @@ def test_many_dimensions_are_searched_from_few_starts_and_say_so():
     made = adp.design(manifold, epsilon=1.0)
     notes = " ".join(made.notes)
     assert "ended with its effort" in notes
-    assert "15 dimensions, more than 9" in notes
+    assert "15 dimensions, more than 10" in notes
     independent = adp.iid_noise(manifold, law="laplace", epsilon=1.0)
     paper = adp.design_laplace(manifold, epsilon=1.0, method="algorithm2")
     assert made.expected_squared_error < independent.expected_squared_error

@@ -14,12 +14,12 @@ from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometrics
-from affinedp.laws.sampler.words import Key
+from affinedp.laws.sampler.words import Key, system_bytes
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
 from affinedp.parts import StorageError
 from affinedp.privacy.guarantee import promise
-from affinedp.release.publish import OwnDrawer
+from affinedp.release.publish import drawn
 from affinedp.strategies.base import GRID_BITS, largest_listed
 from affinedp.strategies.margins import Margins
 from affinedp.tables import whole
@@ -103,11 +103,11 @@ def test_the_same_words_give_the_same_release(mechanism):
     steps, shared = plan.steps(given), plan.shared(given)
     outs = []
     for _ in range(2):
-        noise = plan.draw(1, OwnDrawer(Key(b"k" * 32).source("margins")))
+        noise = drawn(plan, plan.noise, 1, Key(b"k" * 32).source("margins"))
         outs.append(plan.reconstruct(steps + noise, shared))
     for chosen in outs[0]:
         np.testing.assert_array_equal(outs[0][chosen], outs[1][chosen])
-    zero = plan.draw(1, OwnDrawer()) * 0
+    zero = drawn(plan, plan.noise, 1, system_bytes) * 0
     exact = plan.reconstruct(steps + zero, shared)
     truth = m.strategy.flat(exact)
     assert np.abs(truth - np.rint(truth)).max() < 1e-9
@@ -203,7 +203,7 @@ def test_sets_that_would_never_end_are_refused():
 
 def test_noise_of_several_rates_has_its_law():
     law = Geometrics((0.5, 2.0), (1, 2))
-    drawn = law.draw((3, 20_000)).astype(float)
+    drawn = law.sampler().draw((3, 20_000), system_bytes).astype(float)
     np.testing.assert_allclose((drawn**2).mean(axis=1), law.variances(np.eye(3)), rtol=0.1)
     reach, _ = law.reach(np.array([[1.0, 1.0, 0.0]]), 0.05)
     assert (np.abs(drawn[0] + drawn[1]) > reach[0]).mean() < 0.06

@@ -184,7 +184,7 @@ LARGEST = [([10], "prefix", 2.471268), ([100], "prefix", 5.043965), ([10], "rang
 @pytest.mark.parametrize(("sizes", "form", "optimum"), LARGEST)
 def test_least_largest_variance(sizes, form, optimum):
     m = design_margins(sizes, up_to(len(sizes), 2) if len(sizes) > 1 else [(0,)],
-                       workloads={0: form}, goal="largest", **PROMISE)  # fmt: skip
+                       workloads={0: form}, objective="largest", **PROMISE)  # fmt: skip
     assert max(m.expected_squared_errors) * UNIT == pytest.approx(optimum, rel=3e-5)
     assert m.gap < 3e-5
 
@@ -200,7 +200,7 @@ def test_any_matrix_is_designed_for_in_any_unit(seed):
         m = design_margins([n, 2], [(0,), (0, 1)], **asked)
         assert m.gap < 2e-5
         found.append(m.expected_squared_error / unit**2)
-        assert design_margins([n, 2], [(0,), (0, 1)], goal="largest", **asked).gap < 0.5
+        assert design_margins([n, 2], [(0,), (0, 1)], objective="largest", **asked).gap < 0.5
     assert np.ptp(found) < 1e-4 * found[0]
     data = counts_of_records(rng.integers(0, [n, 2], size=(50, 2)), [n, 2])
     noise = np.abs(m.release(data)[(0,)] - own * unit @ data((0,)))
@@ -277,7 +277,7 @@ def test_tables_of_prefixes_and_ranges():
         ({"workloads": {0: np.eye(3)}}, "one column for each of the 4 values"),
         ({"workloads": {0: np.zeros((1, 4))}}, "no row without"),
         ({"workloads": {0: "prefix"}, "adjacency": "replace"}, "adjacency='person'"),
-        ({"workloads": {0: "prefix", 1: "prefix"}, "goal": "largest"}, "goal='sum'"),
+        ({"workloads": {0: "prefix", 1: "prefix"}, "objective": "largest"}, "objective='sum'"),
     ],
 )
 def test_refusals(options, words):

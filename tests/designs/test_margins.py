@@ -84,11 +84,13 @@ def cell_precision(m):
 
 
 @pytest.mark.parametrize("neighbours", KINDS)
-@pytest.mark.parametrize("goal", ["sum", "largest"])
+@pytest.mark.parametrize("objective", ["sum", "largest"])
 @pytest.mark.parametrize(("sizes", "margins"), [([2, 3, 2], "<=3"), ([3, 4], "<=2"),
                                                ([2, 2, 3], [(0, 1), (1, 2)])])  # fmt: skip
-def test_promise_variances_and_bound_are_those_of_dense_matrices(neighbours, goal, sizes, margins):
-    m = design_margins(sizes, margins, adjacency=neighbours, goal=goal, **PROMISE)
+def test_promise_variances_and_bound_are_those_of_dense_matrices(
+    neighbours, objective, sizes, margins
+):
+    m = design_margins(sizes, margins, adjacency=neighbours, objective=objective, **PROMISE)
     P = cell_precision(m)
     V = cell_moves(sizes, neighbours)
     worst = math.sqrt(np.einsum("ki,ij,kj->k", V, P, V).max())
@@ -102,7 +104,7 @@ def test_promise_variances_and_bound_are_those_of_dense_matrices(neighbours, goa
         W += M.T @ M
         diagonal = np.diag(M @ covariance @ M.T)
         np.testing.assert_allclose(diagonal, variance, rtol=1e-5, atol=1e-6)
-    if goal == "sum":
+    if objective == "sum":
         # the least over all Gaussian noise on what the margins see
         low, high = dense.least_error(W, V)
         cost = m.expected_squared_error * m.guarantee.sensitivity**2
@@ -210,7 +212,7 @@ def test_a_cross_table_is_never_worse_than_its_cells_added_up():
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 10.0])
 @pytest.mark.parametrize(
     ("sizes", "margins", "options"),
-    [([5, 6], "<=2", {}), ([3, 4, 2], "<=1", {"goal": "largest"}), ([2] * 6, 2, {})],
+    [([5, 6], "<=2", {}), ([3, 4, 2], "<=1", {"objective": "largest"}), ([2] * 6, 2, {})],
 )
 def test_margins_are_never_worse_than_geometric_noise_on_the_cells(
     epsilon, sizes, margins, options
@@ -315,7 +317,7 @@ def test_households_and_ledgers(tmp_path):
         ([3, 2], "<=1", {"delta": 0.0}, "delta"),
         ([3, 2], "<=2", {"delta": 0.0, "law": "auto", "adjacency": "swaps"}, "delta"),
         ([3, 2], "<=2", {"law": "cauchy"}, "law"),
-        ([3, 2], "<=1", {"goal": "most"}, "goal"),
+        ([3, 2], "<=1", {"objective": "most"}, "objective"),
         ([3, 2], "<=1", {"weights": [1, 2]}, "weights"),
         ([2] * 30, "<=1", {"adjacency": "replace"}, "too many"),
     ],

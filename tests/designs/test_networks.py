@@ -99,22 +99,3 @@ def test_neither_listed_nor_network_is_refused():
         adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
     with pytest.raises(AffineDPError):
         adp.design_laplace(M, epsilon=1.0)
-
-
-@pytest.mark.slow
-def test_case118_node_balance():
-    networks = pytest.importorskip("pandapower.networks", reason="needs the extra [flows]")
-    net = networks.case118()
-    place = {bus: i for i, bus in enumerate(net.bus.index)}
-    tail = [place[b] for b in [*net.line.from_bus, *net.trafo.hv_bus]]
-    head = [place[b] for b in [*net.line.to_bus, *net.trafo.lv_bus]]
-    edges, nodes = len(tail), len(place)
-    balance = sparse.csr_array(
-        (np.repeat([1.0, -1.0], edges), (tail + head, list(range(edges)) * 2)),
-        shape=(nodes, edges),
-    )
-    D = sparse.hstack([balance, -sparse.eye_array(nodes)], format="csr")
-    assert D.shape == (118, 304)
-    m = adp.design_gaussian(adp.AffineManifold(D), epsilon=1.0, delta=1e-6)
-    assert m.guarantee.holds(1.0, 1e-6)
-    assert m.gap < 10

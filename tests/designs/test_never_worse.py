@@ -75,32 +75,138 @@ def test_laplace_trees(branches, epsilon, weights):
     assert float(m.expected_squared_errors @ cost) <= min(stated.values()) * (1 + 1e-6)
 
 
-@settings(max_examples=12)
+def table_equations(rows, columns, totals):
+    """Cells with totals of rows and columns, or cells of which these totals are public."""
+    if not totals:
+        across = np.kron(np.eye(rows), np.ones((1, columns)))
+        return np.vstack([across, np.kron(np.ones((1, rows)), np.eye(columns))])
+    place = np.arange((rows + 1) * (columns + 1)).reshape(rows + 1, columns + 1)
+    D = np.zeros((rows + columns + 1, place.size))
+    for equation, line in zip(D, [*place, *place.T]):
+        equation[line[:-1]], equation[line[-1]] = 1, -1
+    return D
+
+
+@st.composite
+def equations(draw):
+    """Random ones, one sum with signs, tables, and trees of totals."""
+    kind = draw(st.sampled_from(["random", "sum", "table", "public", "tree"]))
+    rng = np.random.default_rng(draw(st.integers(0, 10**6)))
+    if kind == "random":
+        columns = draw(st.integers(3, 6))
+        rows = min(draw(st.integers(1, 3)), columns - 2)
+        return rng.integers(-2, 3, size=(rows, columns)).astype(float)
+    if kind == "sum":
+        return rng.choice([-1.0, 1.0], size=(1, draw(st.integers(3, 40))))
+    if kind == "tree":
+        parent = parents(draw(st.sampled_from([[3], [2, 2], [3, 2]])))
+        inner = sorted(set(parent[1:]))
+        above = np.array([[float(p == node) for p in parent] for node in inner])
+        return above - np.eye(len(parent))[inner]
+    rows, columns = draw(st.integers(2, 4)), draw(st.integers(2, 4))
+    return table_equations(rows, columns, kind == "table")
+
+
+@settings(max_examples=30)
 @given(
-    st.integers(1, 3), st.integers(3, 6), st.integers(0, 10**6), EPSILONS,
-    st.sampled_from(["one", "own"]),
+    equations(), st.integers(0, 10**6), EPSILONS, st.sampled_from(["one", "own"]),
+    st.sampled_from([0.0, 1e-6]), st.sampled_from([1, 20]), st.sampled_from(["all", "one", "few"]),
 )  # fmt: skip
-def test_equations(rows, columns, seed, epsilon, kind):
-    """Independent noise on every entry, as it is and projected onto the equations."""
-    rng = np.random.default_rng(seed)
-    D = rng.integers(-2, 3, size=(min(rows, columns - 2), columns)).astype(float)
+def test_equations(D, seed, epsilon, kind, delta, releases, asked):
+    """Independent noise of either law on every output, projected onto what obeys the equations."""
+    rng, columns = np.random.default_rng(seed), D.shape[1]
     try:
         M = adp.AffineManifold(D, public_entries="allow")
-        adjacency = adp.CircuitAdjacency(M)
-        moves = adjacency.directions()
+        moves = adp.CircuitAdjacency(M).directions(100_000)
     except adp.AffineDPError:
         return
-    weights = np.ones(columns) if kind == "one" else rng.uniform(0.1, 5, columns)
+    F = (
+        np.eye(columns)
+        if asked == "all"
+        else rng.normal(size=(1 if asked == "one" else 2, columns))
+    )
+    weights = np.ones(len(F)) if kind == "one" else rng.uniform(0.1, 5, len(F))
     K = M.kernel.toarray() if hasattr(M.kernel, "toarray") else M.kernel
-    P = K @ np.linalg.pinv(K)
-    scale = np.abs(moves).sum(axis=0).max() / epsilon
-    projected = 2 * scale**2 * float(weights @ (P * P).sum(axis=1))
-    m = adp.design(M, epsilon=epsilon, weights=weights, effort="quick")
-    assert float(m.expected_squared_errors @ weights) <= 1.001 * projected
-    assert m.guarantee.epsilon() <= epsilon
+    P = F @ K @ np.linalg.pinv(F @ K)
+    cost = float(weights @ (P * P).sum(axis=1))
+    moved = F @ (moves.toarray() if hasattr(moves, "toarray") else moves)
+    practice = 2 * (np.abs(moved).sum(axis=0).max() * releases / epsilon) ** 2 * cost
+    if delta:
+        size = np.linalg.norm(moved, axis=0).max() * math.sqrt(releases)
+        practice = min(practice, float(adp.gaussian_sigma(epsilon, delta, size)) ** 2 * cost)
+    m = adp.design(
+        M, epsilon=epsilon, delta=delta, weights=weights, effort="quick", releases=releases,
+        query=None if asked == "all" else F,
+    )  # fmt: skip
+    error = float(m.expected_squared_errors @ weights)
+    assert error <= 1.001 * practice
+    assert m.lower_bound is None or m.lower_bound <= error * (1 + 1e-9)
+    if releases == 1:
+        assert m.guarantee.holds(epsilon, delta)
     for other in m.alternatives:
-        if other.designed:
-            assert float(m.expected_squared_errors @ weights) <= other.error * (1 + 1e-6)
+        assert error <= other.error * (1 + 1e-6) or not other.designed
+
+
+def best_free_set(F, K, moves, weights, epsilon):
+    """Laplace noise of one scale on entries from which all others follow: all such sets."""
+    best = math.inf
+    for chosen in map(list, itertools.combinations(range(len(K)), K.shape[1])):
+        if np.linalg.matrix_rank(K[chosen]) < K.shape[1]:
+            continue
+        spread = F @ K @ np.linalg.inv(K[chosen])
+        scale = np.abs(moves[chosen]).sum(axis=0).max() / epsilon
+        best = min(best, 2 * scale**2 * float(weights @ (spread**2).sum(axis=1)))
+    return best
+
+
+@pytest.mark.parametrize("effort", ["quick", "default"])
+@settings(max_examples=15)
+@given(
+    st.integers(3, 7), st.integers(1, 3), st.integers(0, 10**6), EPSILONS,
+    st.sampled_from(["whole", "decimal", "sums"]), st.sampled_from(["all", "few", "many"]),
+    st.sampled_from([0.0, 1e-6]),
+)  # fmt: skip
+def test_noise_on_a_free_set(effort, columns, rows, seed, epsilon, kind, asked, delta):
+    """Random coefficients and weights from 0.01 to 100; the other entries follow."""
+    rng = np.random.default_rng(seed)
+    shape = (min(rows, columns - 2) or 1, columns)
+    D = {
+        "whole": rng.integers(-9, 10, size=shape).astype(float),
+        "decimal": rng.integers(-30, 31, size=shape) / 10,
+        "sums": rng.choice([-1.0, 0.0, 1.0], size=shape),
+    }[kind]
+    try:
+        M = adp.AffineManifold(D, public_entries="allow")
+        moves = adp.CircuitAdjacency(M).directions(100_000)
+    except adp.AffineDPError:
+        return
+    count = {"all": columns, "few": 2, "many": columns}[asked]
+    F = np.eye(columns) if asked == "all" else rng.integers(-3, 4, (count, columns)).astype(float)
+    K, moves = (part.toarray() if hasattr(part, "toarray") else part for part in (M.kernel, moves))
+    if not np.abs(F @ moves).max(initial=0.0):
+        return
+    weights = 10 ** rng.uniform(-2, 2, len(F))
+    m = adp.design(
+        M, epsilon=epsilon, delta=delta, weights=weights, effort=effort,
+        query=None if asked == "all" else F,
+    )  # fmt: skip
+    practice = best_free_set(F, K, moves, weights, epsilon)
+    assert float(m.expected_squared_errors @ weights) <= 1.001 * practice
+    assert m.guarantee.holds(epsilon, delta)
+
+
+@pytest.mark.parametrize("effort", ["quick", "default"])
+@pytest.mark.parametrize(("cells", "sums"), [(14, 12), (20, 12)])
+def test_noise_on_cells_added_up(effort, cells, sums):
+    """Random sums of cells do not tell the cells: noise on cells is none on the sums alone."""
+    rng = np.random.default_rng(cells)
+    M = adp.AffineManifold(np.append(np.ones(cells), -1.0)[None])
+    F = np.column_stack([rng.random((sums, cells)) < 0.5, np.zeros(sums)]).astype(float)
+    weights = 10 ** rng.uniform(-1, 1, sums)
+    m = adp.design(M, epsilon=1.0, query=F, weights=weights, adjacency="person", effort=effort)
+    practice = 2 * float(weights @ (F**2).sum(axis=1))
+    assert float(m.expected_squared_errors @ weights) <= 1.001 * practice
+    assert m.guarantee.epsilon() <= 1.0
 
 
 @pytest.mark.parametrize("shape", [(2, 2), (2, 3), (3, 4)])
@@ -125,11 +231,11 @@ def test_cross_tabulations(shape, equal):
 @given(
     st.lists(st.integers(2, 4), min_size=1, max_size=2),
     st.lists(st.integers(2, 4), min_size=1, max_size=2), st.integers(1, 2), EPSILONS,
-    st.sampled_from(["person", "replace"]),
+    st.sampled_from(["person", "replace"]), st.sampled_from([0.0, 1e-6]),
 )  # fmt: skip
-def test_margins_at_places(branches, sizes, k, epsilon, adjacency):
-    """Whole noise on cells of leaves, or on all margins of leaves or of all levels, projected."""
-    d, rate = len(sizes), epsilon / (1 if adjacency == "person" else 2)
+def test_margins_at_places(branches, sizes, k, epsilon, adjacency, delta):
+    """Noise on cells of leaves, or on all margins of leaves or of all levels, projected."""
+    d, moved = len(sizes), 1 if adjacency == "person" else 2
     wanted = [A for size in range(min(k, d) + 1) for A in itertools.combinations(range(d), size)]
     largest = [A for A in wanted if len(A) == min(k, d)]
     levels = levels_of(branches)
@@ -139,7 +245,10 @@ def test_margins_at_places(branches, sizes, k, epsilon, adjacency):
         return functools.reduce(np.kron, parts, level)
 
     def error(groups):
-        each = geometric_variance(rate / len(groups))
+        each = geometric_variance(epsilon / moved / len(groups))
+        if delta:
+            size = math.sqrt(moved * len(groups))
+            each = min(each, float(adp.gaussian_sigma(epsilon, delta, size)) ** 2)
         precision = sum(rows(level, A).T @ rows(level, A) for level, A in groups) / each
         covariance = np.linalg.pinv(precision, rcond=1e-10)
         if adjacency == "replace":  # the number of all people is public
@@ -156,10 +265,11 @@ def test_margins_at_places(branches, sizes, k, epsilon, adjacency):
         error(asked),
     )
     m = adp.design_tree_margins(
-        parents(branches), sizes, f"<={min(k, d)}", epsilon=epsilon, adjacency=adjacency
-    )
+        parents(branches), sizes, f"<={min(k, d)}", epsilon=epsilon, adjacency=adjacency,
+        delta=delta,
+    )  # fmt: skip
     assert m.expected_squared_error <= 1.001 * practice
-    assert m.guarantee.epsilon() <= epsilon * (1 + 1e-12)
+    assert m.guarantee.epsilon(delta) <= epsilon * (1 + 1e-9)
     stated = min(one.error for one in m.alternatives)
     assert m.expected_squared_error <= stated * (1 + 1e-6)
 
@@ -169,3 +279,75 @@ def test_margins_at_places_where_cells_are_many():
     m = adp.design_tree_margins(parents([3, 4]), [10, 10, 10], 1, epsilon=1.0)
     at_leaves = 3 * 10 * 12 * 3 * geometric_variance(1 / 3)  # at leaves, districts and the top
     assert m.expected_squared_error <= 1.001 * at_leaves
+
+
+@pytest.mark.parametrize("unit", [1.0, 1 / 3, math.pi, 1e22, 1e-30, 1e100])
+@pytest.mark.parametrize("effort", ["quick", "default"])
+def test_units_of_the_equations_change_no_design(unit, effort):
+    """The query has rank 1 on the data, up to rounding errors that must not count as moves."""
+    D = np.array([[-1, 1, -3, -3], [-3, 3, 0, 1]], float)
+    F = [[1, -1, 1, -1], [0, 0, 2, 2]]
+    found = adp.design(adp.AffineManifold((D * unit).tolist()), epsilon=0.1, query=F, effort=effort)
+    plain = adp.iid_noise(adp.AffineManifold(D), law="laplace", epsilon=0.1, query=F)
+    assert found.expected_squared_error <= 5777.78 * 1.001
+    assert found.expected_squared_error < plain.expected_squared_error
+
+
+def test_noise_that_costs_more_than_floats_said_does_not_end_the_search():
+    """A move that is longer than a step by one rounding takes two steps of a staircase."""
+    M = adp.AffineManifold([[-3 * math.pi, math.pi]])
+    found = adp.design(M, epsilon=1.0, query=[[0, 0], [0, -1]])
+    assert found.expected_squared_error == pytest.approx(18.0)
+
+
+@pytest.mark.parametrize("law", ["auto", "laplace", "knorm", "gaussian"])
+@pytest.mark.parametrize("mu", [(10, 1, 1e-3), (1e3, 1e-3, 1), (1e-3, 1e-3, 10)])
+def test_people_who_count_in_units_of_their_own(law, mu):
+    """The rounding of a total is long beside what the smallest part moves by."""
+    M = adp.AffineManifold.from_equations(["a + b + c = t", "b + c = u"])
+    delta = 1e-6 if law == "gaussian" else 0.0
+    m = adp.design(
+        M, epsilon=1.0, delta=delta, adjacency="person", mu=[*mu, 1, 1], law=law, effort="quick"
+    )
+    parts = np.array([[1, 0, 0], [0, 1, 0], [0, 0, 1], [1, 1, 1], [0, 1, 1]]) * mu
+    each = float(adp.gaussian_sigma(1.0, delta, 1.0)) ** 2 if delta else 2.0
+    assert m.expected_squared_error <= 1.001 * each * (parts**2).sum()
+    assert m.guarantee.holds(1.0, delta)
+
+
+@pytest.mark.parametrize("unit", [0.9470809631292421, 0.04132597934724359, -1.1567758])
+@pytest.mark.parametrize(("law", "delta"), [("auto", 0.0), ("laplace", 0.0), ("gaussian", 1e-6)])
+def test_noise_with_short_numbers_covers_equations_with_long_ones(unit, law, delta):
+    """3 and 4 times a double are off 3 to 4 by a rounding, and noise of 0.6 and 0.8 by another."""
+    M = adp.AffineManifold([[3 * unit, 4 * unit]])
+    m = adp.design(M, epsilon=1.0, delta=delta, law=law)
+    least = 2.0 if not delta else float(adp.gaussian_sigma(1.0, delta, 1.0)) ** 2
+    assert m.expected_squared_error == pytest.approx(least * (1 + (4 / 3) ** 2), rel=1e-6)
+    assert m.guarantee.holds(1.0, delta)
+    assert np.all(np.isfinite(m.release([4 * unit, -3 * unit])))
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize(("law", "delta"), [("laplace", 0.0), ("gaussian", 1e-6)])
+def test_coefficients_that_rounding_left_have_noise_and_a_word_about_them(seed, law, delta):
+    """Mixed equations of sums: what mixing leaves of a zero ties entries that nothing ties."""
+    rng = np.random.default_rng(seed)
+    D = rng.choice([-1.0, 0.0, 1.0], size=(3, 6))
+    try:
+        M = adp.AffineManifold((rng.normal(size=(3, 3)) @ D).tolist(), public_entries="allow")
+        plain = adp.iid_noise(M, law=law, epsilon=1.0, delta=delta)
+    except adp.AffineDPError:
+        return
+    m = adp.design(M, epsilon=1.0, delta=delta, law=law, effort="quick")
+    assert m.expected_squared_error <= 1.001 * plain.expected_squared_error
+    assert m.guarantee.holds(1.0, delta)
+    far = abs(adp.CircuitAdjacency(M).directions(10_000)).max() > 1e12
+    assert far == any("as fractions, as text" in note for note in m.notes)
+
+
+@pytest.mark.parametrize("mu", [1e-300, 1e-200, 1e300])
+def test_moves_without_a_square_are_refused_at_once(mu):
+    M = adp.AffineManifold.from_equations(["a + b = t"])
+    for make in (adp.design, adp.design_knorm, adp.design_laplace):
+        with pytest.raises(adp.AffineDPError, match="double precision"):
+            make(M, epsilon=1.0, mu=mu)

@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.linalg import null_space
 
-from affinedp.designs.circuit_weights import certified_weights
 from affinedp.designs.least_trace import least_trace
+from affinedp.designs.without_list import certified_weights
 from affinedp.errors import AffineDPError
 from affinedp.privacy.without_list import domination_factor, top_sum
 
@@ -250,7 +250,7 @@ def test_the_reported_gap_never_grows():
 
 
 def test_the_search_stops_and_says_how_far_it_came(monkeypatch):
-    monkeypatch.setattr("affinedp.designs.circuit_weights.MOST_STEPS", 1)
+    monkeypatch.setattr("affinedp.designs.without_list.MOST_STEPS", 1)
     with pytest.raises(AffineDPError, match=r"certified down to .* pass a larger tol"):
         certified_weights(random_kernel(12, 6, 9), random_cost(6, 2, 10), 4, tol=1e-6)
 
@@ -341,7 +341,7 @@ def test_domination_refuses(kernel, weights, whitened, message):
         (np.eye(2), -np.eye(2), 1, "not positive semidefinite"),
         (np.eye(2), np.zeros((2, 2)), 1, "cost is zero"),
         (np.eye(2), np.eye(2), 0, "at least 1, not 0"),
-        (np.eye(2), np.eye(2), 1.5, "most must be an integer"),
+        (np.eye(2), np.eye(2), 1.5, "most must be a whole number"),
     ],
 )
 def test_refuses(kernel, cost, most, message):

@@ -372,3 +372,18 @@ def test_numbers_that_a_double_would_change_are_refused(number):
     with pytest.raises(AffineDPError, match="from_equations"):
         adp.AffineManifold([[1, -1]], b=[number])
     assert adp.AffineManifold([[Fraction(1, 2), Decimal("0.1")]]).n == 2
+
+
+def test_equations_that_repeat_others_are_saved_with_the_same_point():
+    """Files hold independent equations: whoever reads them starts releases from the same point."""
+    generator = np.random.default_rng(5)
+    for _ in range(100):
+        n = int(generator.integers(2, 8))
+        some = generator.integers(-2, 3, size=(int(generator.integers(1, n)), n))
+        more = generator.integers(-2, 3, size=(2, len(some))) @ some
+        rows = generator.permutation(np.vstack([some, more]))
+        offsets = -(rows @ generator.integers(-50, 50, size=n))
+        M = adp.AffineManifold(rows, offsets, public_entries="allow")
+        loaded = restored(M.record(), adp.AffineManifold)
+        assert loaded.key == M.key
+        np.testing.assert_array_equal(loaded.point, M.point)

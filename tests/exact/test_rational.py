@@ -1,16 +1,18 @@
 """Rational matrices against elimination in Fractions."""
 
+import itertools
 from fractions import Fraction
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from affinedp.exact.rational import (
     Echelon,
     RationalMatrix,
+    adjugates,
     exact_circuit,
-    null_vector,
     positive_definite,
     reduce_exactly,
 )
@@ -56,13 +58,37 @@ def test_inverses_are_exact() -> None:
     assert RationalMatrix.of(np.ones((2, 2))).inverse() is None
 
 
+@pytest.mark.parametrize("longest", [1, 30, 10**5, 10**30])
+def test_many_adjugates_are_exact(longest):
+    """Sums over permutations are the oracle; places of zeros make rows change places."""
+    rng = np.random.default_rng(longest % 97)
+    size, matrices = 4, []
+    while len(matrices) < 60:
+        small = rng.integers(-1, 2, (size, size))
+        matrix = small.astype(object) * (longest // int(rng.integers(1, 4)) or 1)
+        if abs(np.linalg.det(small)) > 0.5:
+            matrices.append(matrix)
+    determinants, adjoints = adjugates(np.array(matrices))
+    assert (determinants.dtype == object) == (longest > 30)
+    for matrix, determinant, adjoint in zip(matrices, determinants.tolist(), adjoints):
+        total = 0
+        for order in itertools.permutations(range(size)):
+            turned = sum(a > b for a, b in itertools.combinations(order, 2))
+            term = (-1) ** turned
+            for i, j in enumerate(order):
+                term *= matrix[i, j]
+            total += term
+        assert determinant == total
+        assert ((matrix @ adjoint.astype(object)) == np.eye(size, dtype=object) * total).all()
+
+
 def test_rational_circuits():
     third = Fraction(1, 3)
     columns = [{0: Fraction(1)}, {0: Fraction(1), 1: third}, {1: Fraction(2)}]
     assert exact_circuit(columns) in ([6, -6, 1], [-6, 6, -1])
     assert exact_circuit(columns[:2]) is None
     assert exact_circuit([*columns, {}]) is None
-    assert null_vector([{0: 1}], 3) is None
+    assert exact_circuit([{0: third}, {}, {}]) is None
 
 
 @given(st.integers(0, 2**32 - 1))

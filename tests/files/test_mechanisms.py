@@ -77,6 +77,18 @@ def test_on_trust(saved):
     assert not trusted.guarantee.exact
 
 
+def test_a_promise_on_trust_is_not_the_headline(tmp_path):
+    file = tmp_path / "m.json"
+    adp.design(adp.AffineManifold([[1, -4]]), epsilon=1, law="laplace").save(file)
+    document = json.loads(file.read_text())
+    document["stated"]["sensitivity"] /= 100
+    file.write_text(json.dumps(document))
+    report = adp.Mechanism.load(file, reverify=False).report()
+    for text in (report.headline, str(report), report.html()):
+        assert "NOT verified: only its file says that it keeps ε = 1" in text
+        assert "Keeps ε = 1" not in text
+
+
 def test_another_version_is_refused(saved, tmp_path):
     document = json.loads(saved.read_text())
     document["format"] = "affinedp mechanism 1"

@@ -346,7 +346,12 @@ def test_refusals_of_privacy(read: Read, line: str, words: list[str]) -> None:
         ("[query]\noutputs = [0, 0]", ["outputs", "twice"]),
         ("[query]\noutputs = [0]\nmatrix = [[1, 0, 0]]", ["either outputs or matrix"]),
         ("[query]\nmatrix = [[1, 0]]", ["matrix: columns: 2 given", "3"]),
-        ("[noise]\nlaw = 'laplace'", ["exactly one"]),
+        (
+            "[noise]\nlaw = 'laplace'\nscale = 1\nintegers = true",
+            ["integers", "leave it out, or scale"],
+        ),
+        ("[noise]\nintegers = 1", ["integers", "truth"]),
+        ("[noise]\nlaw = 'staircase'\nscale = 1", ["'staircase'", "leave it out, or scale"]),
         ("[noise]\nscale = 1", ["law is missing"]),
         ("[noise]\nlaw = 'normal'\nscale = 1", ["law", "'gaussian'", "'normal'"]),
         ("[noise]\nlaw = 'laplace'\nscale = 1\nmatrix = [[1]]", ["exactly one"]),
@@ -362,6 +367,13 @@ def test_refusals_of_privacy(read: Read, line: str, words: list[str]) -> None:
 )
 def test_refusals_of_query_and_noise(read: Read, section: str, words: list[str]) -> None:
     refused(read, CELLS + MU + section + "\n", *words)
+
+
+def test_a_law_without_a_size_is_for_a_design(read: Read) -> None:
+    found = read(CELLS + MU + "[noise]\nlaw = 'knorm'\nintegers = true\n")
+    assert (found.law, found.integers) == ("knorm", True)
+    with pytest.raises(AffineDPError, match="which noise"):
+        found.guarantee()
 
 
 def test_names_without_names(read: Read) -> None:
@@ -444,7 +456,7 @@ def read_or_refuse(path: Path) -> bool:
         assert array is None or np.isfinite(array).all()
     assert found.noise_matrix is None or len(found.noise_matrix) == outputs
     assert found.covariance is None or found.covariance.shape == (outputs, outputs)
-    assert (found.law is None) == (found.noise_matrix is None and found.covariance is None)
+    assert found.law or (found.noise_matrix is None and found.covariance is None)
     return True
 
 

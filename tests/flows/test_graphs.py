@@ -183,5 +183,30 @@ def test_refusals_name_what_is_wrong():
     good = [[1, 0], [-1, 1], [0, -1]]
     with pytest.raises(AffineDPError, match="3 reactances for 2 branches"):
         flows.from_graph(good, reactance=[1, 2, 3])
-    with pytest.raises(AffineDPError, match="node_names has 2 names for 3"):
+    with pytest.raises(AffineDPError, match="node_names must be 3 names"):
         flows.from_graph(good, laws="balance", node_names=["a", "b"])
+
+
+@pytest.mark.parametrize("wrong", [True, "1", 3, [1], object()])
+def test_wrong_types_are_refused(wrong):
+    ring = nx.cycle_graph(3)
+    nx.set_edge_attributes(ring, 0.1, "x")
+    flow = flows.from_graph(ring, reactance="x")
+    for call in (
+        lambda: flows.from_graph(ring, laws="balance", public_injections=wrong),
+        lambda: flows.from_graph([[-1], [1]], laws="balance", node_names=wrong),
+        lambda: flows.injection_neighbours(flow, 1.0, balance=wrong),
+        lambda: flows.design_flow_noise(flow, epsilon=1.0, delta=0.1, publish=wrong),
+    ):
+        with pytest.raises(AffineDPError):
+            call()
+
+
+def test_shares_of_very_different_sizes():
+    ring = nx.cycle_graph(3)
+    nx.set_edge_attributes(ring, 0.1, "x")
+    flow = flows.from_graph(ring, reactance="x")
+    moves = flows.injection_neighbours(flow, 1.0, balance={0: 1e-20, 1: 1.0}).directions()
+    assert np.abs(moves[3:].sum(axis=0)).max() < 1e-12
+    with pytest.raises(AffineDPError, match="leaves the manifold"):
+        flows.injection_neighbours(flow, 1.0, balance={0: 1e-320, 1: 1.0})

@@ -36,21 +36,7 @@ def sizes_of(problem, pair):
 
 
 def exactly(problem, pair, door, forms, bound=None) -> str:
-    """Ask one door without chance.
-
-    Parameters
-    ----------
-    problem : Problem
-        Equations, neighbours, query and noise.
-    pair : Pair
-        Neighbours.
-    door : callable
-        One of :mod:`fuzz.doors`.
-    forms : pair of str
-        The types in which the two are given.
-    bound : float, optional
-        A public bound on the data.
-    """
+    """Ask one door without chance."""
     mechanism, refusal = attempted(lambda: problem.mechanism)
     if refusal:
         return f"design refused: {refusal[1][:60]}"
@@ -70,23 +56,7 @@ def exactly(problem, pair, door, forms, bound=None) -> str:
 
 
 def by_statistics(problem, pair, seed, bound, alarm, runs=RUNS) -> str:
-    """Release both neighbours many times: what is stated must be seen, and not more.
-
-    Parameters
-    ----------
-    problem : Problem
-        Equations, neighbours, query and noise.
-    pair : Pair
-        Neighbours.
-    seed : int
-        Of the sampler's words.
-    bound : float or None
-        A public bound on the data.
-    alarm : float
-        Probability of a false alarm.
-    runs : int
-        Releases of each.
-    """
+    """Release both neighbours many times: what is stated must be seen, and not more."""
     mechanism, refusal = attempted(lambda: problem.mechanism)
     if refusal:
         return f"design refused: {refusal[1][:60]}"

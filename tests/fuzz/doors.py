@@ -10,7 +10,6 @@ from typer.testing import CliRunner
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
-from fuzz.effort import QUICK
 from fuzz.strategies import in_form
 
 
@@ -54,7 +53,7 @@ def frame(mechanism, values, form, bound=None):
 
 def loaded(mechanism, values, form, bound=None):
     """``Mechanism.release`` of a mechanism that was saved and loaded."""
-    with tempfile.TemporaryDirectory(dir=QUICK) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "mechanism.json"
         mechanism.save(path)
         again = adp.Mechanism.load(path)
@@ -81,7 +80,7 @@ def command_line(mechanism, values, form, bound=None):
 
     from affinedp.cli import app as cli
 
-    with tempfile.TemporaryDirectory(dir=QUICK) as name:
+    with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         mechanism.save(folder / "m.json")
         frame = pandas.DataFrame([[float(v) for v in values]], columns=mechanism.manifold.names)

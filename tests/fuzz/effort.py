@@ -1,7 +1,5 @@
 """How much of everything: a few examples in ``make test``, many in ``make fuzz``."""
 
-import os
-
 import pytest
 from hypothesis import settings
 
@@ -10,8 +8,6 @@ FACTOR = max(1, settings.default.max_examples // ORDINARY)
 # A whole run has a false alarm with probability 1e-6 at most: each of its tests (fewer than 50)
 # divides this among its examples.
 WHOLE_RUN = 1e-6 / 50
-# A folder where writing to the disk is quick, if there is one.
-QUICK = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
 
 
 def examples(count):

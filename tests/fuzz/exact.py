@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from oracles import rank, reduced
+
 Vector = tuple[Fraction, ...]
 
 
@@ -60,41 +62,6 @@ class Equations:
                     v[j] = row[i]
                 kernel[i] = tuple(v)
             yield tuple(free), kernel
-
-
-def reduced(table, count):
-    """Gauss–Jordan on the first columns, dropping rows that say nothing; None if singular."""
-    rows = [list(row) for row in table]
-    done = 0
-    for column in range(count):
-        pivot = next((r for r in range(done, len(rows)) if rows[r][column]), None)
-        if pivot is None:
-            return None
-        rows[done], rows[pivot] = rows[pivot], rows[done]
-        lead = rows[done][column]
-        rows[done] = [value / lead for value in rows[done]]
-        for r, row in enumerate(rows):
-            if r != done and row[column]:
-                factor = row[column]
-                rows[r] = [a - factor * b for a, b in zip(row, rows[done])]
-        done += 1
-    return rows[:done]
-
-
-def rank(rows) -> int:
-    left = [list(row) for row in rows]
-    found = 0
-    for column in range(len(left[0]) if left else 0):
-        pivot = next((r for r in range(found, len(left)) if left[r][column]), None)
-        if pivot is None:
-            continue
-        left[found], left[pivot] = left[pivot], left[found]
-        for r in range(found + 1, len(left)):
-            factor = left[r][column] / left[found][column]
-            if factor:
-                left[r] = [a - factor * b for a, b in zip(left[r], left[found])]
-        found += 1
-    return found
 
 
 @dataclass(frozen=True)

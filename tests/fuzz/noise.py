@@ -8,7 +8,6 @@ from unittest import mock
 
 import numpy as np
 
-KNORM = "affinedp.strategies.exact_plan.ExactPlan.draw"
 WORDS = "os.urandom"
 
 
@@ -30,9 +29,6 @@ class Steering:
 
     def draw(self, law, scale, shape):
         return _Added(self, law, scale, shape)
-
-    def draw_knorm(self, plan, count, drawer):
-        return _Added(self, "knorm", 1, (len(plan.exponents), count))
 
 
 class _Added:
@@ -56,20 +52,18 @@ class _Added:
 def drawing(draw):
     """Releases inside draw with ``draw(law, scale, shape)``."""
 
-    def integers(self, law, unit, shape):
-        return draw(law.kind, unit, shape)
+    def drawn(prepared, noise, count, source):
+        law = prepared.law.kind if hasattr(prepared, "law") else "knorm"
+        return draw(law, prepared.unit, (prepared.size, count))
 
-    return mock.patch("affinedp.release.publish.OwnDrawer.integers", integers)
+    return mock.patch("affinedp.release.publish.drawn", drawn)
 
 
 @contextmanager
 def steered(sums):
     """Releases inside get ``sums(call, seen)`` for the noisy integers."""
     steering = Steering(sums)
-    with (
-        drawing(steering.draw),
-        mock.patch(KNORM, lambda *words: steering.draw_knorm(*words)),
-    ):
+    with drawing(steering.draw):
         yield steering
 
 

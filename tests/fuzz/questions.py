@@ -101,30 +101,7 @@ def attempted(release, *arguments):
 
 
 def ask_exactly(release, truth, guarantee, noise_matrix, sizes, shown=None, lattice=None):
-    """Both questions with known integers in place of drawn ones.
-
-    Parameters
-    ----------
-    release : callable
-        ``release(which)`` publishes neighbour 0 or 1 through some door.
-    truth : pair of sequences of Fraction
-        F x of each of them.
-    guarantee : Guarantee
-        What is promised.
-    noise_matrix : array (m, p)
-        Λ.
-    sizes : sequence of Fraction
-        Per output, the largest number that is rounded on the way to it.
-    shown : callable, optional
-        As ``release``, with more that is shown; it takes longer.
-    lattice : array (m, r), optional
-        What one step of noise for whole numbers does to the outputs of one data set.
-
-    Returns
-    -------
-    tuple or None
-        The refusal, if both are refused alike.
-    """
+    """Both questions with known integers in place of drawn ones."""
     with steered(no_noise) as first:
         still, refusal = attempted(release, 0)
     with steered(no_noise) as second:
@@ -240,21 +217,7 @@ def _same_for_both(release):
 
 
 def ask_coverage(published, truth, noise, law, factor, alarm, resolution=0.0):
-    """Mean, spread and extremes of many releases against the stated noise.
-
-    Parameters
-    ----------
-    published : array (runs, m)
-        Releases of one data set.
-    truth : sequence of m Fractions
-        F x.
-    noise : array (m, p)
-        Λ; what is drawn is ``factor`` times as large.
-    alarm : float
-        Probability of a false alarm.
-    resolution : float
-        What rounding may do to an output.
-    """
+    """Mean, spread and extremes of many releases against the stated noise."""
     outputs = published.shape[1]
     nearest = np.array([float(exact) for exact in truth])
     rest = np.array([float(exact - Fraction(near)) for exact, near in zip(truth, nearest)])
@@ -392,25 +355,7 @@ def left_patterns(published, weights, right):
 
 
 def ask_distinguishing(pair, truth, noise, guarantee, alarm, seed, left=None):
-    """Whether releases of two neighbours are told apart better than the promise allows.
-
-    Parameters
-    ----------
-    pair : two arrays (runs, m)
-        Releases of each.
-    truth : two sequences of Fraction
-        F x of each.
-    noise : array (m, p)
-        Λ, as drawn.
-    guarantee : Guarantee
-        What is promised.
-    alarm : float
-        Probability of a false alarm.
-    seed : int
-        Which half chooses the event.
-    left : (array (k, m), array (k,)), optional
-        Combinations of the outputs that are known; what rounding leaves of them is looked at.
-    """
+    """Whether releases of two neighbours are told apart better than the promise allows."""
     deltas = [0.0] if math.isfinite(guarantee.epsilon(0.0)) else [0.01, 0.1]
     origin = np.array([float(v) for v in truth[0]])
     shift = np.array([float(b - a) for a, b in zip(*truth)])

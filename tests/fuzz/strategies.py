@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 import affinedp as adp
 from affinedp.domains.text import LinearEquations
 from affinedp.mechanism import Mechanism, build
-from fuzz.exact import Equations, Move, is_double, rank
+from fuzz.exact import Equations, Move, is_double
+from oracles import rank
 
 LAWS = ("gaussian", "laplace")
 MOST_BASES = 120

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from affinedp.consensus.agent import Agent
 from affinedp.consensus.one_draw import AgentNoise
-from fuzz.effort import QUICK, alarm, examples, only_long
+from fuzz.effort import alarm, examples, only_long
 from fuzz.exact import is_double
 from fuzz.noise import seeded
 from fuzz.questions import ask_coverage, ask_distinguishing, ask_exactly, attempted
@@ -29,7 +29,7 @@ TYPES = {
 
 def first_message(noise, value, kind="float"):
     """The number that a new agent publishes."""
-    with tempfile.TemporaryDirectory(dir=QUICK) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "agent.db"
         given = TYPES[kind](value)
         with Agent("1", {"2": 0.5}, state=path, value=given, noise=noise) as agent:

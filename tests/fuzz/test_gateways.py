@@ -2,8 +2,9 @@
 
 import math
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from functools import partial
 from pathlib import Path
 from unittest import mock
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from affinedp.control import Gateway, design_output_noise
 from affinedp.control.gateway_path import Sending, Walk
 from affinedp.control.sensors import Sensor, sensor_of
-from fuzz.effort import QUICK, alarm, examples, only_long
+from fuzz.effort import alarm, examples, only_long
 from fuzz.exact import is_double
 from fuzz.noise import seeded
 from fuzz.questions import Broken, ask_coverage, ask_distinguishing, attempted, demand
@@ -27,7 +28,7 @@ EXACT = Sensor((), ())
 
 
 def gateway_plan(mechanism, sensor=EXACT):
-    return Sending.of(mechanism).plan(sensor, None)
+    return replace(Sending.of(mechanism, "exact"), sensor=sensor).plan()
 
 
 @dataclass(frozen=True)
@@ -128,9 +129,9 @@ class _Fresh(int):
 def sent(mechanism, rows, recording, error):
     """Everything that a gateway sends, with known noise."""
     with (
-        tempfile.TemporaryDirectory(dir=QUICK) as folder,
+        tempfile.TemporaryDirectory() as folder,
         mock.patch.object(
-            Walk, "begin", lambda self, s: self._path.begin(recording.draw, self._bits)
+            Walk, "beginning", lambda self, s: partial(self._path.begin, recording.draw, self._bits)
         ),
         Gateway(
             mechanism,
@@ -328,7 +329,7 @@ def _dither(seed, runs, fresh):
 
 def _really_sent(mechanism, values):
     with (
-        tempfile.TemporaryDirectory(dir=QUICK) as folder,
+        tempfile.TemporaryDirectory() as folder,
         Gateway(mechanism, state=Path(folder) / "run.db", resolution="exact") as gateway,
     ):
         return np.concatenate([gateway.send(row) for row in values])

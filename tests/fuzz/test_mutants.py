@@ -3,7 +3,7 @@
 Each mutant is a mistake that somebody made, or nearly made.
 """
 
-import math
+from dataclasses import replace
 from fractions import Fraction
 from unittest import mock
 
@@ -11,9 +11,12 @@ import numpy as np
 import pytest
 
 from affinedp.arrays import dense
+from affinedp.domains.manifold import AffineManifold
 from affinedp.laws.sampler import draw_integers
+from affinedp.laws.sampler.words import system_bytes
 from affinedp.release import publish as publish_module
-from affinedp.strategies.rounded_plan import DensePlan, RoundedPlan
+from affinedp.strategies.matrices import DensePlan
+from affinedp.strategies.rounded_plan import RoundedPlan
 from fuzz.cases import by_statistics, exactly
 from fuzz.doors import frame, release
 from fuzz.exact import Equations, Move, is_double
@@ -81,15 +84,18 @@ def test_noise_that_saturates(law):
 
 def test_the_type_of_the_data_is_kept():
     """A whole table and its neighbour with a half in it."""
-    real = publish_module.read_data
+    real = AffineManifold.read
 
-    def keeping(mechanism, x):
-        points, wrap = real(mechanism, x)
-        kept = dict.fromkeys(mechanism.output_names, x.dtypes.iloc[0])
-        return points, lambda y: wrap(y).astype(kept)
+    def keeping(self, x):
+        points, wrap = real(self, x)
+
+        def wrapped(y, names):
+            return wrap(y, names).astype(dict.fromkeys(names, x.dtypes.iloc[0]))
+
+        return points, wrapped
 
     pair = points(40, 2, Fraction(1, 2))
-    with mock.patch.object(publish_module, "read_data", keeping):
+    with mock.patch.object(AffineManifold, "read", keeping):
         caught(lambda: exactly(problem(), pair, _first_typed, ("int64", "float64")), "look differ")
     assert exactly(problem(), pair, _first_typed, ("int64", "float64")) == "released"
 
@@ -104,19 +110,19 @@ def _first_typed(mechanism, values, form, bound):
 
 
 def test_attributes_of_a_frame_are_kept():
-    real = publish_module.read_data
+    real = AffineManifold.read
 
-    def keeping(mechanism, x):
-        points, wrap = real(mechanism, x)
+    def keeping(self, x):
+        points, wrap = real(self, x)
 
-        def wrapped(y):
-            result = wrap(y)
+        def wrapped(y, names):
+            result = wrap(y, names)
             result.attrs.update(x.attrs)
             return result
 
         return points, wrapped
 
-    with mock.patch.object(publish_module, "read_data", keeping):
+    with mock.patch.object(AffineManifold, "read", keeping):
         caught(
             lambda: exactly(problem(), points(40, 2), frame, ("float64", "float64")), "look differ"
         )
@@ -124,10 +130,11 @@ def test_attributes_of_a_frame_are_kept():
 
 def floating_point(mechanism, plan, x, **others):
     """F x + Λ η in doubles."""
-    points, wrap = publish_module.read_data(mechanism, x)
+    points, wrap = mechanism.domain.read(x)
     drawn = draw_integers(plan.law.kind, plan.unit, (plan.spread.shape[1], len(points)))
     noise = np.ldexp(drawn.astype(float), -56)
-    return wrap(points @ dense(mechanism.dense.query).T + (plan.spread @ noise).T)
+    outputs = points @ dense(mechanism.dense.query).T + (plan.spread @ noise).T
+    return wrap(outputs, mechanism.output_names)
 
 
 def test_sums_in_floating_point():
@@ -145,11 +152,11 @@ def test_sums_in_floating_point_without_chance():
     """What is added is not an integer."""
 
     def floats(mechanism, plan, x, **others):
-        points, wrap = publish_module.read_data(mechanism, x)
+        points, wrap = mechanism.domain.read(x)
         coordinates = plan.steps(points).astype(float)
-        drawn = publish_module.OwnDrawer().integers(plan.law, plan.unit, coordinates.shape)
+        drawn = publish_module.drawn(plan, plan.noise, len(points), system_bytes)
         noisy = coordinates + drawn
-        return wrap(plan.reconstruct(noisy, plan.shared(points)))
+        return wrap(plan.reconstruct(noisy, plan.shared(points)), mechanism.output_names)
 
     with (
         mock.patch("affinedp.mechanism.publish", floats),
@@ -177,8 +184,8 @@ def test_the_shared_part_is_computed_in_doubles():
     )  # fmt: skip
 
     def in_doubles(self, points):
-        part = points[:, self.free]
-        shared = part - part[:, self.common.hidden] @ self.common.spread(len(self.free)).T
+        part = points[:, self.strategy.domain.canonical.free]
+        shared = part - part[:, self.common.hidden] @ self.common.spread(part.shape[1]).T
         return self.offset + shared @ self.kernel.T
 
     rng, found = np.random.default_rng(0), 0
@@ -261,26 +268,26 @@ def test_neighbours_that_are_farther_apart():
 
 
 def test_a_refusal_that_depends_on_the_data():
-    real = publish_module.read_data
+    real = publish_module.held
 
-    def fussy(mechanism, x):
+    def fussy(x):
         from affinedp.errors import AffineDPError
 
         if float(np.asarray(x)[0]) > 40:
             raise AffineDPError("too large")
-        return real(mechanism, x)
+        return real(x)
 
-    with mock.patch.object(publish_module, "read_data", fussy):
+    with mock.patch.object(publish_module, "held", fussy):
         caught(lambda: exact_question(), "refused")
 
 
 def test_a_scale_that_depends_on_the_data():
     def swayed(mechanism, plan, x, **others):
-        points, wrap = publish_module.read_data(mechanism, x)
+        points, wrap = mechanism.domain.read(x)
         steps = plan.steps(points)
-        scale = plan.unit + math.floor(float(points[0, 0]))
-        noisy = steps + publish_module.OwnDrawer().integers(plan.law, scale, steps.shape)
-        return wrap(plan.reconstruct(noisy, plan.shared(points)))
+        other = replace(plan, factor=plan.factor + float(points[0, 0]) / 1000)
+        noisy = steps + publish_module.drawn(other, other.noise, len(points), system_bytes)
+        return wrap(plan.reconstruct(noisy, plan.shared(points)), mechanism.output_names)
 
     with mock.patch("affinedp.mechanism.publish", swayed):
         caught(lambda: exact_question(), "depends on the data")

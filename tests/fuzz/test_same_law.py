@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import affinedp as adp
-from fuzz.effort import QUICK, examples
+from fuzz.effort import examples
 from fuzz.noise import seeded
 from fuzz.questions import attempted
 from fuzz.strategies import pairs, problems
@@ -32,7 +32,7 @@ def test_files_frames_and_rows_have_the_same_law(data, problem):
         return
     row = pair.rows[0]
     wanted, refused = attempted(published, mechanism, row)
-    with tempfile.TemporaryDirectory(dir=QUICK) as folder:
+    with tempfile.TemporaryDirectory() as folder:
         mechanism.save(Path(folder) / "m.json")
         loaded = adp.Mechanism.load(Path(folder) / "m.json")
     assert loaded.fingerprint == mechanism.fingerprint

@@ -1,6 +1,8 @@
 """Laws as objects: what follows from a norm, a curve and a variance, and what is refused."""
 
+import importlib
 import math
+import pkgutil
 from dataclasses import dataclass
 from fractions import Fraction as F
 
@@ -9,11 +11,13 @@ import pytest
 from scipy import stats
 
 import affinedp as adp
+import affinedp.laws
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import LAWS, Law, law_named
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.laplace import Geometric, Laplace
+from affinedp.laws.sampler.words import system_bytes
 from affinedp.laws.staircase import Staircase
 from affinedp.parts import restored
 
@@ -115,7 +119,22 @@ def test_unknown_laws_are_refused():
     for name in ("cauchy", None, "circuits", 3):
         with pytest.raises(AffineDPError, match="law must be one of 'gaussian'"):
             law_named(name)
-    assert set(LAWS) == {"gaussian", "laplace", "knorm", "staircase", "geometric"}
+
+
+def test_all_laws_of_the_library_have_a_name_for_users():
+    """Read from the classes; no matrix describes geometric noise of several rates."""
+    for module in pkgutil.iter_modules(affinedp.laws.__path__, "affinedp.laws."):
+        importlib.import_module(module.name)
+    found, kinds = [Law], set()
+    while found:
+        one = found.pop()
+        found += one.__subclasses__()
+        if one.__module__.startswith("affinedp.laws.") and "kind" in vars(one):
+            kinds.add(one.kind)
+    assert set(LAWS) == kinds - {"geometrics"}
+    for name in ("productnorm", "geometrics"):
+        with pytest.raises(AffineDPError, match="not given by a matrix"):
+            adp.verify(adp.AffineManifold([[1, -4]]), 1.0, law=name)
 
 
 def test_a_norm_and_a_gauge_of_its_own_are_refused():
@@ -125,6 +144,19 @@ def test_a_norm_and_a_gauge_of_its_own_are_refused():
             type("Wide", (Laplace,), {name: lambda self, *given: None})
     with pytest.raises(AffineDPError, match="states the norm 2"):
         type("Round", (KNorm,), {"norm": 2})
+
+
+@pytest.mark.parametrize("norm", [3, 0, -1, 1.5, 1.0, True, math.inf, math.nan, "x", np.ones(2)])
+def test_norms_that_no_noise_has_are_refused(norm):
+    with pytest.raises(AffineDPError, match="Long states the norm .*: it is 1 or 2"):
+        type("Long", (Law,), {"norm": norm})
+
+
+@pytest.mark.parametrize("variance", [-1.0, math.nan])
+def test_variances_that_no_noise_has_are_refused(variance):
+    strange = type("Strange", (Laplace,), {"kind": "test.strange", "variance": variance})
+    with pytest.raises(AffineDPError, match="the variance of Laplace noise must be at least 0"):
+        strange()
 
 
 def test_a_law_needs_what_nobody_can_guess():
@@ -142,7 +174,7 @@ def test_a_law_needs_what_nobody_can_guess():
     for ask in (
         lambda law: law.gauges(np.ones((1, 1))),
         lambda law: law.gauge([F(1)]),
-        lambda law: law.draw((1, 1)),
+        lambda law: law.sampler(),
     ):
         with pytest.raises(AffineDPError):
             ask(Empty())
@@ -166,7 +198,7 @@ def test_points_of_others_are_not_changed_through_the_law():
 
 
 def test_geometric_noise_is_drawn_exactly():
-    drawn = Geometric(0.5).draw((1, 20_000))[0].astype(int)
+    drawn = Geometric(0.5).sampler().draw((20_000,), system_bytes).astype(int)
     z = np.arange(-8, 9)
     law = np.exp(-0.5 * np.abs(z)) * math.tanh(0.25)
     counts = [(drawn == k).sum() for k in z]

@@ -15,16 +15,7 @@ from affinedp.laws.bodies import SumPart
 from affinedp.laws.product_norm import ProductNoise, ProductNorm, ProductPart, points_in_ball
 from affinedp.mechanism import Mechanism
 from affinedp.strategies.projected import Projected, cycles_of
-
-
-def table(rows, columns):
-    """Cells, row and column totals, and the total of a table, which all add up."""
-    place = np.arange((rows + 1) * (columns + 1)).reshape(rows + 1, columns + 1)
-    lines = [*place, *place.T]
-    D = np.zeros((len(lines) - 1, place.size))
-    for equation, line in zip(D, lines):
-        equation[line[:-1]], equation[line[-1]] = 1, -1
-    return adp.AffineManifold(D)
+from dense import table
 
 
 @pytest.mark.parametrize("n", [2, 3, 4, 5])

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from affinedp.audit.trial import audit
-from affinedp.consensus.agent import Agent, read_state
-from affinedp.consensus.message import (
+from affinedp.consensus.agent import (
+    Agent,
     AgentMessage,
     next_message,
+    read_state,
 )
 from affinedp.consensus.one_draw import AgentNoise
 from affinedp.errors import AffineDPError
 from affinedp.mqtt import agent_process
-from affinedp.mqtt.agent_messages import encode
-from affinedp.mqtt.agent_process import Meeting, run_agent
+from affinedp.mqtt.agent_process import Meeting, encode, run_agent
 from affinedp.mqtt.connection import Connection
 from affinedp.mqtt.listening import eavesdrop
 from agents import VALUES, WEIGHT, neighbours, overheard, transition
@@ -179,7 +179,7 @@ def test_contradictory_messages_stop_it(talk, spoil, why, request):
         running.result(PATIENCE)
 
 
-def test_it_does_not_wait_for_ever_after_its_last_round(talk):
+def test_it_does_not_wait_for_ever_after_its_last_round(talk, agent, shared):
     me, running = talk("b", rounds=1)
     assert me.next()["round"] == 0
     for name in ("1", "5"):
@@ -187,6 +187,8 @@ def test_it_does_not_wait_for_ever_after_its_last_round(talk):
     assert me.hear(1)["round"] == 1
     outcome = running.result(PATIENCE)
     assert (outcome.steps, outcome.finished) == (1, True)
+    with pytest.raises(AffineDPError, match="at round 1 of its run 1, beyond the 0 rounds"):
+        run_agent(agent, Meeting(shared), threading.Event(), rounds=0)
 
 
 def test_no_end_without_rounds_until_it_is_stopped(agent, shared):

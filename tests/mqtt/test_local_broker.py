@@ -13,8 +13,8 @@ import pytest
 
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.broker import Broker
-from affinedp.mqtt.claim import Claim
 from affinedp.mqtt.connection import Connection, Will, is_older
+from affinedp.mqtt.gateway_process import Claim
 from affinedp.mqtt.local_broker import local_broker
 from affinedp.mqtt.process import Place
 from brokers import KINDS, PATIENCE, Embedded, Mosquitto, private_broker, processes_about, until
@@ -213,7 +213,7 @@ def serving():
     return {
         int(pid)
         for pid, parent, words in (line.split(None, 2) for line in listed.stdout.splitlines())
-        if "affinedp.mqtt.embedded" in words
+        if "affinedp.mqtt.local_broker" in words
         and int(parent) == os.getpid()
         and "defunct" not in words
     }

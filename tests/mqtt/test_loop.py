@@ -11,11 +11,10 @@ import pytest
 from affinedp.control import ClosedLoop, Dither, Gateway, design_output_noise
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.broker import Broker
-from affinedp.mqtt.cloud_process import Controller, run_cloud
 from affinedp.mqtt.connection import Connection
 from affinedp.mqtt.gateway_process import run_gateway
 from affinedp.mqtt.listening import eavesdrop
-from affinedp.mqtt.plant_process import PlantModel, run_plant
+from affinedp.mqtt.loop_process import Controller, PlantModel, run_cloud, run_plant
 from affinedp.mqtt.process import Place
 from brokers import PATIENCE, Command, private_broker, until
 
@@ -101,13 +100,13 @@ def by_step(seen, topic):
 # ---------------------------------------------------------------------- both ends, without network
 
 
-def recursion(noise, skipped=()):
+def recursion(noise, skipped=(), limits=(-np.inf, np.inf)):
     """The loop written down once more: states and inputs."""
     a, b, c, k, l = map(np.array, (A, B, C, K, L))
     x, estimate, target = np.array([-20.0, 0.0]), np.array([1.0, 2.0]), np.array([1.0, 0.0])
     states, inputs = [], []
     for t, gamma in enumerate(noise):
-        u = -k @ (estimate - target)
+        u = np.clip(-k @ (estimate - target), *limits)
         states.append(x)
         inputs.append(u)
         correction = l @ (c @ x + gamma - c @ estimate)
@@ -116,11 +115,12 @@ def recursion(noise, skipped=()):
     return np.array(states), np.array(inputs)
 
 
+@pytest.mark.parametrize("limits", [None, (np.array([-2.0]), np.array([3.0]))])
 @pytest.mark.parametrize("skipped", [(), (0,), (3, 4, 5), (23,)])
-def test_controller_and_plant(skipped):
+def test_controller_and_plant(skipped, limits, caplog):
     noise = np.random.default_rng(0).normal(size=(HORIZON, 1))
-    controller, plant = Controller(LOOP, HORIZON), PlantModel(LOOP)
-    states, inputs = recursion(noise, skipped)
+    controller, plant = Controller(LOOP, HORIZON, limits=limits), PlantModel(LOOP)
+    states, inputs = recursion(noise, skipped, *([] if limits is None else [limits]))
     for t in range(HORIZON):
         np.testing.assert_allclose(plant.state, states[t], rtol=1e-12, atol=1e-12)
         if t in skipped:  # nobody asks; the plant gets what the observer believes it got
@@ -133,6 +133,9 @@ def test_controller_and_plant(skipped):
             np.testing.assert_allclose(controller.answer(t - 2, None), inputs[t - 2], rtol=1e-12)
         np.testing.assert_allclose(answer, inputs[t], rtol=1e-12, atol=1e-12)
         plant.apply(answer)
+    if limits is not None:
+        assert {-2.0, 3.0} <= set(inputs.ravel()), "both limits are reached"
+    assert caplog.text.count("inputs are clipped") == (limits is not None)
 
 
 @pytest.mark.parametrize(("resolution", "grid"), [(0.5, 0.5), (Dither(2, 0.5), 0.125)])
@@ -308,6 +311,20 @@ def test_plant_with_lost_late_and_malformed_answers(shared, client, start, tmp_p
     np.testing.assert_allclose(found[1]["x"], [-20.0 + 0.005 * 2, 0.2])
     assert log.stat().st_mode & 0o077 == 0, "the log is secret"
     assert "no answer to step 0" in caplog.text
+
+
+def test_actuators_end_at_their_limits(shared, client, start, tmp_path):
+    """Whatever a controller of somebody else asks for: the promise rests on it."""
+    log, me = tmp_path / "plant.jsonl", client("limits/y")
+    words = (LOOP, 3, Place(shared, "limits/u"), Place(shared, "limits/y"))
+    running = start(run_plant, *words, limits=([-2.0], [3.0]), log=log, resend=30.0, run="r")
+    for step, asked in enumerate([7.0, 1.5, -1e300]):
+        assert me.next()["step"] == step
+        me.send("limits/u", {"run": "r", "step": step, "u": [asked]})
+    assert running.result(PATIENCE).finished
+    found = lines(log)
+    assert [line["u"] for line in found] == [[3.0], [1.5], [-2.0]]
+    np.testing.assert_allclose(found[1]["x"], [-20.0 + 0.005 * 3, 0.3])
 
 
 def test_plant_that_nobody_answers(shared, client, start, tmp_path):
@@ -568,49 +585,6 @@ def test_a_broker_that_is_down_at_the_start_is_waited_for(tmp_path, start, caplo
         with late:
             for one in running:
                 assert one.result(PATIENCE).finished
-
-
-@pytest.mark.parametrize("missing", ["predict", "hold"])
-def test_the_loop_goes_on_after_steps_that_are_lost(tmp_path, broker, start, missing, ready):
-    """As after a gateway's power loss: the plant gets its answers all the same."""
-    with Gateway(NOISE, state=tmp_path / "s", resolution=0.01) as gateway:
-        gateway._next = 3  # what a power cut leaves: these may have been sent
-        measured, noisy = Place(broker, "plant/y"), Place(broker, "cloud/y")
-        inputs = Place(broker, "cloud/u")
-        cloud = start(run_cloud, LOOP, HORIZON, noisy, inputs, missing=missing, linger=0.3)
-        running = start(run_gateway, gateway, measured, noisy, linger=0.3)
-        ready("cloud", "gateway")
-        plant = start(run_plant, LOOP, HORIZON, inputs, measured, resend=0.2)
-        for one in (plant, cloud, running):
-            assert one.result(PATIENCE).finished
-        assert running.result().dropped["late"] >= 3
-
-
-@pytest.mark.parametrize("missing", ["predict", "hold", "stop"])
-def test_a_message_with_a_later_step(tmp_path, broker, start, missing, ready):
-    with Gateway(NOISE, state=tmp_path / "s", resolution=0.01) as gateway:
-        measured, noisy = Place(broker, "plant/y"), Place(broker, "cloud/y")
-        inputs = Place(broker, "cloud/u")
-        cloud = start(run_cloud, LOOP, HORIZON, noisy, inputs, missing=missing, linger=0.5)
-        start(run_gateway, gateway, measured, noisy, linger=0.5)
-        ready("cloud", "gateway")
-
-        def on_step(step):
-            if step == 9:
-                with Connection(broker) as rogue:
-                    rogue.publish("plant/y", b'{"run": "r", "step": 14, "y": [0.0]}')
-                    until(lambda: gateway.next_step == 15)
-
-        # the plant's own step 14 comes with another value; it ends before that
-        words = (LOOP, 14, inputs, measured)
-        plant = start(run_plant, *words, run="r", resend=0.2, on_step=on_step)
-        outcome = plant.result(PATIENCE)
-        if missing == "stop":
-            assert not outcome.finished
-            assert "no measurement" in outcome.reason
-            assert "no measurement" in cloud.result(PATIENCE).reason
-        else:
-            assert outcome.finished
 
 
 def test_a_mechanism_that_is_shorter_than_the_run(tmp_path, broker, start, ready):

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from affinedp.consensus.message import AgentMessage
+from affinedp.consensus.agent import AgentMessage
 from affinedp.errors import AffineDPError
-from affinedp.mqtt import agent_messages
-from affinedp.mqtt.loop_messages import decode, encode
+from affinedp.mqtt import agent_process
+from affinedp.mqtt.loop_process import decode, encode
 from affinedp.mqtt.messages import LARGEST_PAYLOAD, Dropped, printable
 
 # ---------------------------------------------------------------------- a control loop
@@ -123,9 +123,9 @@ counts = st.integers(0, 2**53 - 1)
 @given(counts, counts, st.none() | counts, numbers, numbers, numbers)
 def test_agents_survive(t, run, rounds, y, previous, weight):
     message = AgentMessage("é-1", "3", run, t, rounds, y, previous if t else None, weight)
-    payload = agent_messages.encode(message)
-    assert agent_messages.decode(payload, "é-1", "3") == message
-    assert agent_messages.encode(agent_messages.decode(payload, "é-1", "3")) == payload
+    payload = agent_process.encode(message)
+    assert agent_process.decode(payload, "é-1", "3") == message
+    assert agent_process.encode(agent_process.decode(payload, "é-1", "3")) == payload
 
 
 GOOD = '{"agent":"1","to":"3","run":1,"round":1,"rounds":7,"y":2,"previous":3,"weight":0.25}'
@@ -168,15 +168,15 @@ GOOD = '{"agent":"1","to":"3","run":1,"round":1,"rounds":7,"y":2,"previous":3,"w
     ],
 )
 def test_malformed_agents(old, new):
-    assert agent_messages.decode(GOOD.encode(), "1", "3").y == 2
+    assert agent_process.decode(GOOD.encode(), "1", "3").y == 2
     with pytest.raises(AffineDPError):
-        agent_messages.decode(GOOD.replace(old, new).encode(), "1", "3")
+        agent_process.decode(GOOD.replace(old, new).encode(), "1", "3")
 
 
 @given(st.binary(max_size=200))
 def test_any_bytes_are_no_agent(payload):
     try:
-        message = agent_messages.decode(payload, "1", "3")
+        message = agent_process.decode(payload, "1", "3")
     except AffineDPError:
         return
     assert math.isfinite(message.y)

@@ -12,10 +12,8 @@ from affinedp.budget.ledger import Ledger
 from affinedp.cli.exits import with_flags
 from affinedp.control import ClosedLoop, Gateway, design_output_noise
 from affinedp.errors import AffineDPError
-from affinedp.mqtt.claim import ClaimRules
-from affinedp.mqtt.cloud_process import CloudResponder, Controller
-from affinedp.mqtt.gateway_process import GatewayResponder
-from affinedp.mqtt.plant_process import PlantModel
+from affinedp.mqtt.gateway_process import ClaimRules, GatewayResponder
+from affinedp.mqtt.loop_process import CloudResponder, Controller, PlantModel
 
 HORIZON = 12
 A, B, C = [[1.0, 0.1], [0.0, 1.0]], [[0.005], [0.1]], [[1.0, 0.0]]
@@ -236,6 +234,8 @@ def test_saved_observers_that_do_not_fit_are_refused(tmp_path):
     assert Controller(LOOP, HORIZON).resume(state) == "r"
     with pytest.raises(AffineDPError, match="another loop"):
         Controller(LOOP, HORIZON + 1).resume(state)
+    with pytest.raises(AffineDPError, match="another loop"):
+        Controller(LOOP, HORIZON, limits=(np.array([-1.0]), np.array([1.0]))).resume(state)
     for text in ("", "[]", "{}", '{"loop": 7}'):
         state.write_text(text)
         with pytest.raises(AffineDPError, match="cannot be read|another loop"):

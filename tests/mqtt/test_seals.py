@@ -7,13 +7,11 @@ from contextlib import ExitStack
 
 import pytest
 
-from affinedp.consensus.agent import Agent
+from affinedp.consensus.agent import Agent, AgentMessage, next_message
 from affinedp.consensus.keys import Keys, write_keys
-from affinedp.consensus.message import AgentMessage, next_message
 from affinedp.consensus.one_draw import AgentNoise
 from affinedp.errors import AffineDPError
-from affinedp.mqtt.agent_messages import Seals, encode
-from affinedp.mqtt.agent_process import Meeting, run_agent
+from affinedp.mqtt.agent_process import Meeting, Seals, encode, run_agent
 from affinedp.mqtt.connection import Connection
 from brokers import PATIENCE, until
 

@@ -9,10 +9,9 @@ import pytest
 
 import affinedp as adp
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.neighbours.adjacency import Columns
+from affinedp.neighbours.adjacency import Columns, ExactMatrix
 from affinedp.neighbours.circuit_adjacency import adjacency_of
 from affinedp.neighbours.joint import JointAdjacency
-from affinedp.neighbours.norms import ExactMatrix
 from affinedp.neighbours.whole import Whole
 from affinedp.parts import restored
 
@@ -240,9 +239,47 @@ def test_one_parameter_names_the_neighbours():
     swap = Swap(M, (0, 1))
     assert adjacency_of(M, swap) is swap
     other = adp.AffineManifold([[1, 1]])
-    for arguments in ((M, swap, 1.0), (M, "person"), (M, 3), (other, swap), (3, None)):
+    for arguments in ((M, swap, 1.0), (M, "swaps"), (M, 3), (other, swap), (3, None)):
         with pytest.raises(AffineDPError):
             adjacency_of(*arguments)
+
+
+@pytest.mark.parametrize(
+    ("equations", "cells"),
+    [
+        (["a + b = total"], "a b"),
+        (["total = a + b - 3", "grand = total + c"], "a b c"),
+        (["2 r = 2 a + 2 b", "s = c + d", "u = a + c", "v = b + d", "t = r + s", "t = u + v"],
+         "a b c d"),
+        (["state = county", "country = state + other", "other = x + y", "same = country"],
+         "county x y"),
+        (["a = b", "b = c"], "a"),
+    ],
+)  # fmt: skip
+def test_a_person_moves_one_cell_and_all_its_totals(equations, cells):
+    """By hand: whoever joins adds 1 to one cell and to each sum that it is in."""
+    manifold = adp.AffineManifold.from_equations(equations)
+    found = adjacency_of(manifold, "person", 2.0)
+    place = {name: i for i, name in enumerate(manifold.names)}
+    (moves,) = [columns.values for columns in found.moves()]
+    assert set(np.unique(moves)) <= {0.0, 2.0}
+    assert np.abs(manifold.D @ moves).max() == 0
+    for name in cells.split():
+        assert np.count_nonzero(moves[place[name]]) == 1
+    assert moves.shape[1] == len(cells.split()) == manifold.dim
+    assert found.unit == "one person joins or leaves"  # as of a table: a ledger adds them up
+    assert found.words.startswith("one person joins or leaves, in ")
+
+
+@pytest.mark.parametrize(
+    "equations",
+    [["a = 2 b"], ["a + b + c = 10"], ["a + b = c + d"], ["a = b + c", "b = a + d"],
+     ["a + b = t", "a + c = t"], ["2 a + b = t"]],
+)  # fmt: skip
+def test_where_equations_do_not_say_who_is_counted_a_person_is_refused(equations):
+    manifold = adp.AffineManifold.from_equations(equations)
+    with pytest.raises(AffineDPError, match="Name the cells"):
+        adjacency_of(manifold, "person")
 
 
 @pytest.mark.parametrize("law", ["gaussian", "laplace", "knorm"])

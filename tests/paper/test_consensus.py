@@ -8,16 +8,15 @@ import pytest
 from numpy.testing import assert_allclose
 
 from affinedp.errors import AffineDPError
-from affinedp.paper import consensus as module
 from affinedp.paper.consensus import (
     LINKS,
     VALUES,
     claims,
     converging,
     experiments,
+    figures,
     ten_agents,
 )
-from affinedp.paper.consensus_figures import draw_all, figures
 
 
 @pytest.fixture(scope="module")
@@ -125,8 +124,7 @@ def test_figures(tmp_path, monkeypatch):
 def test_figures_that_cannot_be_written(tmp_path, monkeypatch):
     monkeypatch.setattr("affinedp.paper.consensus.SNAPSHOTS", (0, 1))
     (tmp_path / "file").touch()
-    large = converging(200)
     with pytest.raises(AffineDPError, match="cannot be written"):
-        draw_all(tmp_path / "file", module.experiments(10), large)
-    with pytest.raises(AffineDPError, match="at least 100 agents"):
+        figures(tmp_path / "file", runs=10, agents=200)
+    with pytest.raises(AffineDPError, match="at least 100"):
         converging(50)

@@ -11,7 +11,7 @@ from affinedp.control.output_noise import design_output_noise
 from affinedp.errors import AffineDPError
 from affinedp.paper import control as vehicle
 from affinedp.paper.control import claims as all_claims
-from affinedp.paper.control_figures import draw_all, figures
+from affinedp.paper.control import figures
 
 
 @pytest.fixture(scope="module")
@@ -148,7 +148,8 @@ def test_rows_for_a_table(claims):
 
 
 @pytest.mark.slow
-def test_figures_are_written(tmp_path):
+def test_figures_are_written(tmp_path, monkeypatch):
+    monkeypatch.setattr("affinedp.paper.drawing.RESOLUTION", 40)
     written = figures(tmp_path / "new", runs=20)
     assert len(written) == 6
     for path in written:
@@ -158,6 +159,5 @@ def test_figures_are_written(tmp_path):
 
 def test_a_folder_that_cannot_be_made(tmp_path):
     (tmp_path / "file").write_text("")
-    few = vehicle.tracking_errors(runs=5), vehicle.tradeoff(), vehicle.protections(runs=5)
     with pytest.raises(AffineDPError, match="cannot be written"):
-        draw_all(tmp_path / "file" / "below", *few)
+        figures(tmp_path / "file" / "below", runs=5)

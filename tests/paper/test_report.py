@@ -5,7 +5,7 @@ import re
 import pytest
 
 from affinedp.cli.app import main
-from affinedp.paper.report import CAPTIONS, Claim, Reproduced, counted, page
+from affinedp.paper.report import WORDS, Claim, Reproduced, counted, page
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -13,7 +13,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 @pytest.fixture
 def found(tmp_path):
     figures = []
-    for name in CAPTIONS:
+    for name in WORDS["figures"]:
         for ending in (".png", ".svg"):
             path = tmp_path / f"{name}{ending}"
             path.write_bytes(PNG + ending.encode())
@@ -42,7 +42,7 @@ def test_page_opens_with_what_it_is(found):
 def test_every_figure_has_words(found):
     text = page(found)
     figures = re.findall(r"<figure>.*?</figure>", text, re.DOTALL)
-    assert len(figures) == len(CAPTIONS)
+    assert len(figures) == len(WORDS["figures"])
     for figure in figures:
         assert "src='data:image/png" in figure
         assert len(re.search(r"alt='([^']*)'", figure).group(1)) > 40

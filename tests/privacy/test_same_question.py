@@ -13,7 +13,7 @@ from scipy import sparse
 import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.privacy.guarantee import promise
-from oracles import exact_directions, stands_for
+from oracles import exact_directions, rank, stands_for
 
 NUMBERS = st.sampled_from([0, 0, 0, 1, 1, -1, 2, 0.1, 0.3, -1.7, 1e-13, 1 / 3])
 
@@ -31,21 +31,6 @@ def problems(draw):
     noise = draw(tables(m, draw(st.integers(1, 3))))
     mu = draw(st.lists(st.sampled_from([0, 1, 1, 0.1, 3]), min_size=n, max_size=n))
     return D, draw(tables(m, n)), noise, np.array(mu, dtype=float)
-
-
-def rank(rows):
-    """By elimination over the rationals."""
-    rows, found = [list(row) for row in rows], 0
-    for column in range(len(rows[0]) if rows else 0):
-        pivot = next((i for i in range(found, len(rows)) if rows[i][column]), None)
-        if pivot is None:
-            continue
-        rows[found], rows[pivot] = rows[pivot], rows[found]
-        for i in range(found + 1, len(rows)):
-            factor = rows[i][column] / rows[found][column]
-            rows[i] = [a - factor * b for a, b in zip(rows[i], rows[found])]
-        found += 1
-    return found
 
 
 def leaks(D, query, noise, mu):

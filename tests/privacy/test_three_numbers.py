@@ -1,6 +1,6 @@
 """The least error of three whole numbers with a public sum: the proof, in exact arithmetic.
 
-A flow on the hexagonal lattice shows that no law goes below (docs/explanation/least-possible.md).
+A flow on the hexagonal lattice shows that no law goes below (docs/explanation/least-known.md).
 """
 
 import itertools

@@ -256,7 +256,8 @@ def test_guarantee_arguments():
         ({"noise_matrix": 1.0, "query": [[1, 2, 3]]}, "2 entries"),
         ({"noise_matrix": 1.0, "query": ["nope"]}, "'nope'"),
         ({"noise_matrix": 1.0, "mu": -1}, "mu"),
-        ({"noise_matrix": 1.0, "adjacency": "person"}, "Adjacency"),
+        ({"noise_matrix": 1.0, "adjacency": "person"}, "FreeSetAdjacency"),
+        ({"noise_matrix": 1.0, "adjacency": "swaps"}, "Adjacency"),
     ],
 )
 def test_bad_input_is_refused(arguments, message):
@@ -347,6 +348,29 @@ def test_a_list_of_scales_is_refused_in_words_and_circuits_are_the_default():
     with pytest.raises(AffineDPError, match=r"one number .* np\.diag"):
         adp.verify(M, [2, 2, 2])
     with pytest.raises(AffineDPError, match="'circuits'"):
-        adp.verify(M, 1.0, adjacency="person")
+        adp.verify(M, 1.0, adjacency="replace")
     named = adp.verify(M, 1.0, adjacency="circuits", mu=2.0)
     assert named.neighbours_key == adp.verify(M, 1.0, mu=2.0).neighbours_key
+
+
+def test_what_only_looks_like_an_argument_is_refused_in_words():
+    manifold = adp.AffineManifold([[1, -4]])
+    guarantee = adp.verify(manifold, 1.0)
+    for huge in (10**400, 10**5000):  # Python writes no integer as long as the second
+        for ask in (
+            lambda n: guarantee.epsilon(n),
+            lambda n: guarantee.holds(n, 0.1),
+            lambda n: guarantee.holds(1.0, n),
+        ):
+            with pytest.raises(AffineDPError, match="leaves the range of floating point"):
+                ask(huge)
+    for law in (np.ones(3), np.array(["gaussian"]), None, 2):
+        with pytest.raises(AffineDPError, match="law must be one of"):
+            adp.verify(manifold, 1.0, law=law)
+    for one in (np.array(1.0), 1, None):
+        with pytest.raises(AffineDPError, match="compose takes a list of guarantees, not"):
+            adp.compose(one)
+        with pytest.raises(AffineDPError, match="equations must be a list of texts, not"):
+            adp.AffineManifold.from_equations(one)
+    with pytest.raises(AffineDPError, match="names must be a list of texts, not ndarray"):
+        adp.AffineManifold.from_equations(["a = b"], names=np.array(1.0))

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sparse
 
 from affinedp.arrays import dense
-from affinedp.strategies.whitening import whiten
+from affinedp.strategies.matrices import whiten
 
 
 @pytest.mark.parametrize("outputs", [3, 6])

@@ -118,10 +118,10 @@ def test_a_bound_pays_for_rounded_records():
 def test_noise_is_drawn_before_data_is_read(monkeypatch):
     mechanism = weighted()
     order = []
-    plan = mechanism.prepared()
-    draw, read = type(plan).draw, publishing.read_data
-    monkeypatch.setattr(type(plan), "draw", lambda *a: (order.append("draw"), draw(*a))[1])
-    monkeypatch.setattr(publishing, "read_data", lambda *a: (order.append("read"), read(*a))[1])
+    kind = type(mechanism.domain)
+    draw, read = publishing.drawn, kind.read
+    monkeypatch.setattr(publishing, "drawn", lambda *a: (order.append("draw"), draw(*a))[1])
+    monkeypatch.setattr(kind, "read", lambda *a: (order.append("read"), read(*a))[1])
     mechanism.release([1.0, 2.0, 3.0])
     assert order == ["draw", "read"]
 

@@ -1,7 +1,6 @@
 """Release: exact coordinates, integer noise, and refusals that cost nothing."""
 
 import math
-import operator
 from fractions import Fraction
 
 import networkx as nx
@@ -40,8 +39,8 @@ def exact_coordinates(plan, x):
     step = Fraction(2) ** plan.step_exponent
     read = [Fraction(float(v)) for v in x[plan.hidden]]
     if plan.combinations is not None:
-        rows, divisors = plan.combinations.numerators, plan.combinations.denominators
-        read = [sum(map(operator.mul, row, read)) / q for row, q in zip(rows, divisors)]
+        sums = ((zip(row.places, row.numerators), row.denominator) for row in plan.combinations)
+        read = [sum(c * read[j] for j, c in terms) / below for terms, below in sums]
     read = [round(v / step) * step for v in read]
     return [sum(Fraction(float(m)) * v for m, v in zip(row, read)) for row in matrix]
 
@@ -85,7 +84,7 @@ def test_published_is_a_function_of_the_noisy_coordinates(mechanisms, monkeypatc
     outputs = []
     for x in on_manifold(2):
         steps = plan.steps(x[None])
-        monkeypatch.setattr(module.OwnDrawer, "integers", lambda *_, s=steps: target - s)
+        monkeypatch.setattr(module, "drawn", lambda *_, s=steps: target - s)
         outputs.append(m.release(x))
     assert outputs[0].tobytes() == outputs[1].tobytes()
 
@@ -159,13 +158,13 @@ class Purse(adp.Ledger):
 
 def test_ledger_is_charged_before_the_noise_and_settled_after(mechanisms, monkeypatch):
     m, purse = mechanisms["gaussian"], Purse()
-    real = module.OwnDrawer.integers
+    real = module.drawn
 
     def noise(*words):
         assert purse.events == [("charge", "first")]
         return real(*words)
 
-    monkeypatch.setattr(module.OwnDrawer, "integers", noise)
+    monkeypatch.setattr(module, "drawn", noise)
     m.release(on_manifold(1)[0], ledger=purse, label="first")
     assert purse.events == [("charge", "first"), ("settle", 1)]
 
@@ -230,7 +229,7 @@ def test_refused_data_costs_nothing(mechanisms, monkeypatch, x):
         raise AssertionError("noise was drawn")
 
     purse = Purse()
-    monkeypatch.setattr(module.OwnDrawer, "integers", never)
+    monkeypatch.setattr(module, "drawn", never)
     with pytest.raises(AffineDPError):
         mechanisms["gaussian"].release(x, ledger=purse)
     assert purse.events == []

@@ -10,7 +10,7 @@ import pytest
 
 import affinedp as adp
 from affinedp.budget.ledger import Ledger, LedgerError, LedgerWarning
-from affinedp.laws.laplace import Laplace
+from affinedp.laws.sampler import IntegerNoise
 
 CAP = {"epsilon": 5.0, "delta": 1e-6, "protects": "one person"}
 M = adp.AffineManifold.from_equations(["a + b = c"])
@@ -86,12 +86,12 @@ def test_nothing_is_handed_out_if_the_ledger_forgot_the_charge(tmp_path, monkeyp
     file, backup = tmp_path / "l.db", tmp_path / "backup.db"
     with Ledger(file, **CAP) as ledger:
         shutil.copyfile(file, backup)
-        draw = Laplace.draw
+        draw = IntegerNoise.draw
 
         def draw_and_restore(*words):
             shutil.copyfile(backup, file)
             return draw(*words)
 
-        monkeypatch.setattr(Laplace, "draw", draw_and_restore)
+        monkeypatch.setattr(IntegerNoise, "draw", draw_and_restore)
         with pytest.raises(LedgerError, match="no entry 1|altered|replaced"):
             adp.design_laplace(M, epsilon=1.0).release([1, 2, 3], ledger=ledger)

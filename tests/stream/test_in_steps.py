@@ -11,8 +11,8 @@ import pytest
 
 import affinedp as adp
 from affinedp.domains.dynamics import dynamics_of
+from affinedp.laws.sampler import IntegerNoise
 from affinedp.neighbours.trajectory import trajectory_manifold
-from affinedp.stream import in_steps
 from affinedp.stream.in_steps import ReleaseInSteps, followings, step_plan
 
 UNIT = 1 << 56
@@ -23,11 +23,11 @@ def noise(monkeypatch):
     """Noise that the test chooses, in units of the scale."""
     chosen = []
 
-    def draw(law, scale, size):
-        assert len(chosen) == size
+    def draw(self, size, source):
+        assert (len(chosen),) == size
         return np.array(chosen, dtype=object)
 
-    monkeypatch.setattr(in_steps, "draw_integers", draw)
+    monkeypatch.setattr(IntegerNoise, "draw", draw)
     return chosen
 
 

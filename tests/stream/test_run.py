@@ -129,9 +129,33 @@ def test_the_row_is_on_the_disk_before_anything_leaves(path, monkeypatch):
 
     monkeypatch.setattr(sqlite3, "connect", watched)
     advanced(run, 1)
-    for setting in ("synchronous=EXTRA", "journal_mode=DELETE", "fullfsync=ON", "secure_delete=ON"):
+    for setting in ("synchronous=EXTRA", "journal_mode", "fullfsync=ON", "secure_delete=ON"):
         assert f"PRAGMA {setting}" in asked
     assert asked[-1] == "COMMIT"
+
+
+def test_a_write_ahead_log_is_refused(path):
+    """A copy of the file without the log beside it would have forgotten commits."""
+    run = opened(path)
+    advanced(run, 1)
+    with closing(sqlite3.connect(path)) as other:
+        assert other.execute("PRAGMA journal_mode=WAL").fetchone()[0] == "wal"
+    with pytest.raises(RunError, match="write-ahead"):
+        advanced(run, 2)
+    with pytest.raises(RunError, match="write-ahead"):
+        opened(path)
+
+
+def test_a_foreign_file_is_left_as_it_is(path):
+    """Also one with a write-ahead log, which opening it to write would turn back."""
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("PRAGMA journal_mode=WAL")
+        other.execute("CREATE TABLE t (a)")
+    path.chmod(0o600)
+    before = path.read_bytes()
+    with pytest.raises(RunError, match="another program"):
+        opened(path)
+    assert path.read_bytes() == before
 
 
 def test_a_second_opening_takes_over(path):
@@ -709,7 +733,7 @@ def test_swapped(path, ledger):
 
 def test_two_processes_at_once(path, ledger, monkeypatch):
     """Who comes while another draws waits, and then takes over the same draw."""
-    monkeypatch.setattr(run_module, "BUSY_SECONDS", 0.05)
+    monkeypatch.setattr(run_module.RunFile, "patience", 0.05)
 
     def draw():
         with pytest.raises(RunError, match="another program is using it"):

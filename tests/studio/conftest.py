@@ -104,7 +104,7 @@ class Page:
             "const no = document.querySelector('[name=row-is][value=group]');"
             "if (!no.checked) no.click();"
             "for (const box of document.querySelectorAll('#moves input')) if (!box.value) {"
-            " box.value = '1'; box.dispatchEvent(new Event('change')); }"
+            " box.value = '1'; box.dispatchEvent(new Event('input')); }"
         )
         self.settled()
 

@@ -27,7 +27,7 @@ from affinedp.studio import (
     uploads,
 )
 from affinedp.studio.question import Look, Publication, Question
-from studios import HOST, TOKEN
+from studios import HOST, TOKEN, work_with_little_memory
 
 OWN = [(b"host", HOST.encode()), (b"x-studio-token", TOKEN.encode())]
 
@@ -139,12 +139,6 @@ def bomb():
     return made.getvalue()
 
 
-def limited(connection, task, question):
-    """A computation as the studio starts it, on a machine with little memory."""
-    jobs.SHARE, jobs.LEAST_BYTES = 0.0, 1_200_000_000
-    jobs.work(connection, task, question)
-
-
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="needs limits of memory")
 @pytest.mark.parametrize("task", ["discover", "preview"])
 def test_a_file_that_unpacks_to_all_memory_ends_one_computation_only(task, bomb, tmp_path):
@@ -160,7 +154,7 @@ def test_a_file_that_unpacks_to_all_memory_ends_one_computation_only(task, bomb,
     }
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=limited, args=(theirs, task, questions[task]))
+    process = context.Process(target=work_with_little_memory, args=(theirs, task, questions[task]))
     process.start()
     theirs.close()
     told = ("progress", "")
@@ -239,12 +233,12 @@ def test_a_preview_that_finds_no_room_can_be_used_again():
         def start(self, number, task, question):
             raise jobs.Busy
 
-    releases = server.Releases(Full(), uploads.Shelf())
+    releases = server.Releases(Full(), uploads.Newest(1))
     wanted = Publication(question={}, file="f", ledger="b.db")
     offer = publishing.Offer(
         wanted, b"{}", uploads.Held("t.csv", b""), "ticket", time.monotonic() + 60
     )
-    releases._keep(offer)
+    releases._offers.put("ticket", offer)
     for _ in range(2):
         with pytest.raises(jobs.Busy):
             releases.publish("ticket", "number-1")

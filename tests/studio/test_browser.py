@@ -106,8 +106,8 @@ def test_the_readme_example_through_all_four_steps(studio, page, tmp_path):
     again = adp.Mechanism.load(tmp_path / "run" / "mechanism.json")
     assert saved.fingerprint == again.fingerprint
     assert "of guesses right" in (tmp_path / "report.html").read_text("utf-8")
-    command = [sys.executable, "-m", "affinedp", "design", tmp_path / "problem.toml", "--law",
-               "auto", "-o", tmp_path / "cli.json", "--json"]  # fmt: skip
+    command = [sys.executable, "-m", "affinedp", "design", tmp_path / "problem.toml",
+               "-o", tmp_path / "cli.json", "--json"]  # fmt: skip
     answer = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
     assert math.sqrt(answer["expected_squared_error"] / 3) == pytest.approx(error, rel=1e-4)
     assert page.complaints() == []
@@ -198,12 +198,16 @@ def test_names_are_text_whatever_they_hold(studio, page, tmp_path):
         link(studio, equations=f"`{name}` + b = c", law="laplace", hidden="replace", fixed="1")
     )
     assert name in page.text("graph-caption")
-    content = f'"{HOSTILE}",b,c\n1,2,3\n'
+    # names of what every object of a script has are names like others
+    content = f'"{HOSTILE}",b,c,constructor,__proto__\n1,2,3,4,5\n'
     (tmp_path / "names.csv").write_text(content, encoding="utf-8")
     page.find("file").send_keys(str(tmp_path / "names.csv"))
     page.until("document.getElementById('discover')")
     page.settled()
     assert HOSTILE in page.text("file-card")
+    assert not page.find("design-shown").is_displayed()
+    boxes = page.driver.find_elements("css selector", "#moves input")
+    assert [box.get_property("value") for box in boxes] == [""] * 5
     page.counts_people()
     assert page.driver.title == "affinedp studio"
     assert page.driver.find_elements("css selector", "main img") == []
@@ -290,14 +294,15 @@ def test_results_of_an_older_input_are_greyed_at_once(studio, page):
     page.settled()
     assert page.driver.execute_script(f"return {grey}") == [False] * 5
     page.open(link(studio, view="control"))
-    page.driver.execute_script(
-        "const box = document.getElementById('f-horizon'); box.value = '50';"
-        "box.dispatchEvent(new Event('input'))"
-    )
     stale = "document.getElementById('control-verdict').classList.contains('stale')"
-    assert page.driver.execute_script(f"return {stale}")
-    page.settled()
-    assert not page.driver.execute_script(f"return {stale}")
+    for box, value, event in (("f-horizon", "50", "input"), ("f-neighbours", "initial", "change")):
+        page.driver.execute_script(
+            f"const box = document.getElementById('{box}'); box.value = '{value}';"
+            f"box.dispatchEvent(new Event('{event}'))"
+        )
+        assert page.driver.execute_script(f"return {stale}")
+        page.settled()
+        assert not page.driver.execute_script(f"return {stale}")
 
 
 def test_after_an_upload_the_page_is_about_the_file_and_the_script_publishes_it(
@@ -336,6 +341,50 @@ def test_after_an_upload_the_page_is_about_the_file_and_the_script_publishes_it(
     assert published[1].startswith("t0,")
     with adp.Ledger(tmp_path / "run" / "budget.db", create=False) as ledger:
         assert ledger.spent == pytest.approx(1.0)
+
+
+def test_fields_count_while_they_are_written(studio, page, tmp_path):
+    """What is typed counts at once, in fields that stay, and step 2 comes before the verdict."""
+    from selenium.webdriver.common.keys import Keys
+
+    rows = "".join(f"{i**3 % 89},{i * i % 97},{i**3 % 89 + i * i % 97}\n" for i in range(40))
+    (tmp_path / "t.csv").write_text("women,men,people\n" + rows, encoding="utf-8")
+    page.open(link(studio))
+    page.find("file").send_keys(str(tmp_path / "t.csv"))
+    page.until("document.getElementById('discover')")
+    page.press("[name=row-is][value=group]")
+    page.settled()
+    assert page.find("counts-later").is_displayed()
+    page.click("discover")
+    page.until("document.querySelectorAll('#found .found li').length === 1")
+    page.settled()
+    assert not page.find("counts-later").is_displayed()  # it was looked at
+    page.press("#found [aria-label^='Everyone knows']")
+    page.settled()
+    assert page.find("also").get_attribute("value") == ""  # the equation mentions all of them
+    fields = [page.find(f"move-{i}") for i in range(3)]
+    page.press(fields[0])
+    fields[0].send_keys("1", Keys.TAB, "1", Keys.TAB, "1")
+    page.settled()
+    assert [page.find(f"move-{i}") for i in range(3)] == fields
+    assert [field.get_attribute("value") for field in fields] == ["1", "1", "1"]
+    assert page.driver.switch_to.active_element == fields[2]
+    assert page.find("fix").is_enabled()
+    page.click("fix")
+    page.until("document.getElementById('kept')")
+    assert page.find("pair-after").find_elements("css selector", "rect.point")
+    assert "K-norm on integers" in page.text("laws")
+    size = {"width": 390, "height": 844, "deviceScaleFactor": 1, "mobile": True}
+    page.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", size)
+    try:
+        places = [page.find(name).rect["y"] for name in ("step-1", "step-2", "verdict", "step-3")]
+        assert places == sorted(places)
+    finally:
+        page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+    page.press("#found [aria-label^='Not public']")
+    page.settled()
+    assert page.find("also").get_attribute("value") == "women, men, people"  # published as before
+    assert page.complaints() == []
 
 
 def test_control_and_consensus(studio, page):

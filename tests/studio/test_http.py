@@ -144,7 +144,7 @@ def test_a_file_is_outlined_and_its_numbers_are_not_told(client):
     assert "123456" not in answer.text
     client.delete(f"/api/files/{file}")
     gone = client.get(f"/api/files/{file}", headers={"x-studio-job": "outline-2"})
-    assert (gone.status_code, "choose it again" in gone.json()["message"]) == (422, True)
+    assert (gone.status_code, "choose the file again" in gone.json()["message"]) == (422, True)
 
 
 def test_a_hundred_megabytes_are_refused(client):
@@ -179,11 +179,13 @@ def test_a_hostile_file_is_refused_in_words(client, name, content):
 
 
 def test_only_the_newest_files_are_held():
-    shelf = uploads.Shelf()
-    held = [shelf.put(f"{i}.csv", b"a\n1\n") for i in range(uploads.MOST_HELD + 1)]
-    assert shelf.get(held[-1]).name.startswith("4")
-    with pytest.raises(ValueError, match="no longer held"):
-        shelf.get(held[0])
+    shelf = uploads.Newest(2)
+    for name in "abc":
+        shelf.put(name, name.upper())
+    assert [shelf.get("c"), shelf.take("b"), shelf.take("b")] == ["C", "B", None]
+    for name in "ab":
+        with pytest.raises(ValueError, match="no longer held"):
+            shelf.get(name)
 
 
 def test_equations_of_a_file_are_found_with_what_they_cost(client):

@@ -107,10 +107,12 @@ def test_what_may_be_chance_is_shown_and_not_taken(studio, page, tmp_path):
     page.click("discover")
     page.until("document.getElementById('doubtful')")
     assert "may be chance" in page.text("doubtful")
+    assert page.text("found").startswith("1 equation holds, but on too few rows")
     assert page.find("equations").get_property("value") == ""
     page.press("#doubtful [aria-label^='Everyone knows']")
     page.settled()
     assert page.find("equations").get_property("value") != ""
+    assert page.text("found").startswith("1 equation holds")
 
 
 def test_rows_that_are_people_or_totals_are_not_handed_out(studio, page, tmp_path):

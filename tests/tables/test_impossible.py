@@ -9,11 +9,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from affinedp.cli.release import release_file
 from affinedp.errors import AffineDPError
 from affinedp.tables import (
     TableRelease,
     count_people,
     dependency,
+    from_crosstab,
     read_release,
     with_total_rows,
 )
@@ -157,7 +159,7 @@ def test_refusals_elsewhere():
         TableRelease(totals={"All": STATES}, impossible=CHILDREN, epsilon=1.0)
     other = TableRelease(impossible=CHILDREN, epsilon=1.0, **TOTALS).design(crosstab(BASE))
     with pytest.raises(AffineDPError, match="labels nothing"):
-        other.release(crosstab(BASE).rename_axis(columns=None))
+        other.release(crosstab(BASE).rename_axis(columns="state"))
 
 
 def test_they_are_said_in_a_file(tmp_path):
@@ -165,6 +167,52 @@ def test_they_are_said_in_a_file(tmp_path):
     file = tmp_path / "table.toml"
     file.write_text(release.toml(), encoding="utf-8")
     assert read_release(file).release.impossible == CHILDREN
+
+
+def test_a_description_of_a_crosstab_runs_as_a_file(tmp_path):
+    table, data, file = crosstab(BASE), tmp_path / "table.csv", tmp_path / "table.toml"
+    table.to_csv(data)
+    asked = {"epsilon": 1.0, "labels": "public", "say": lambda text: None}
+    release = from_crosstab(table, impossible=CHILDREN, **asked)
+    file.write_text(release.toml(), encoding="utf-8")
+    read = read_release(file)
+    assert read.index == ("age",)
+    assert read.release.toml() == release.toml()
+    published = tmp_path / "published.csv"
+    release_file(file, data, published)
+    out = pd.read_csv(published, index_col="age")
+    assert (out.loc["0-9", ["yes", "was"]] == 0).all()
+    layouts = [release.design(table), read.release.design(table.rename_axis(columns=None))]
+    assert layouts[0].layout.impossible == layouts[1].layout.impossible == {0, 2}
+    # a crosstab in which nothing adds up
+    cells = table.iloc[:-1, :-1]
+    cells.to_csv(data)
+    file.write_text(from_crosstab(cells, **asked).toml(), encoding="utf-8")
+    release_file(file, data, published, force=True)
+    assert pd.read_csv(published, index_col="age").shape[0] == len(AGES)
+
+
+@pytest.mark.parametrize(
+    "impossible",
+    [
+        [{"age": "0-9", "wed": ["yes", "wsa"]}],  # no such column
+        [{"age": "0-9", "wed": "yes"}, {"age": "0-9", "married": "was"}],  # which of the two?
+        [{"age": "0-9", "yes": "was"}],  # a column, no name of columns
+    ],
+)
+def test_only_one_name_is_that_of_the_columns(impossible):
+    table = crosstab(BASE).rename_axis(columns=None)
+    with pytest.raises(TableError, match="labels nothing"):
+        TableRelease(impossible=impossible, epsilon=1.0, **TOTALS).release(table)
+
+
+@pytest.mark.parametrize("said", [{}, {"public_rows": ["All"]}])
+def test_rows_without_labels_are_said_to_have_none(said):
+    told = {**TOTALS, **said}
+    if said:
+        told["row_totals"] = {3: [0, 1, 2]}
+    with pytest.raises(TableError, match='rows have no labels.*index = "age"'):
+        TableRelease(epsilon=1.0, **told).release(crosstab(BASE).reset_index(drop=True))
 
 
 def test_labels_that_read_alike_are_refused():

@@ -200,6 +200,35 @@ def test_intervals_hold_and_zeros_have_none(delta):
     assert (new <= old + 1e-9).all()
 
 
+@pytest.mark.parametrize("impossible", [[], CHILDREN])
+@pytest.mark.parametrize(
+    "asked", [{}, {"age": prefix(AGES)}, {"sex": prefix(SEXES)}, {"age": ranges(AGES)}]
+)
+def test_sums_of_cells_are_whole_and_reach_as_far_as_their_law(asked, impossible):
+    """Against the law of a sum of as many noisy cells as are possible, by convolution."""
+    release = MarginRelease(attributes={**AGE, **asked}, impossible=impossible, epsilon=1.0)
+    design = release.design()
+    assert "the cells, which are added up" in str(design.report())
+    k = np.arange(-60, 61)
+    one = np.tanh(0.5) * np.exp(-1.0 * np.abs(k))  # whole Laplace noise of rate ε
+    reach = {0: 0}
+    law = np.ones(1)
+    for terms in range(1, 19):
+        law = np.convolve(law, one)
+        middle = len(law) // 2
+        inside = np.cumsum(law[middle:]) * 2 - law[middle]
+        reach[terms] = int(np.argmax(inside >= 0.95))
+    out = design.release(combinations(release))
+    for chosen in design.wanted:
+        terms = outputs(release, [chosen], combinations(release)).sum(axis=1)
+        found = design.half_widths(chosen, 0.95, 1)
+        least = np.array([reach[int(each)] for each in terms])
+        assert (least <= found).all()
+        assert (found <= (least + 1) * (terms > 0)).all()
+        table = out.interval(*(release.names[j] for j in chosen))
+        assert all(table[name].dtype == np.int64 for name in ("count", "lower", "upper"))
+
+
 def test_a_table_that_cannot_be_listed():
     many = {f"q{i}": ["a", "b", "c"] for i in range(30)}
     release = MarginRelease(
@@ -225,10 +254,11 @@ def test_a_table_that_cannot_be_listed():
         ({"impossible": [{"age": AGES}]}, "nobody to count"),
         ({"places": PLACES, "adjacency": "replace"}, "household=2"),
         ({"attributes": {**AGE, "age": [1, "1"]}, "impossible": [{"age": 1}]}, "read alike"),
-        ({"attributes": {**AGE, "age": prefix([*AGES, *range(700)])}}, "are fitted together"),
+        ({"attributes": {**AGE, "age": prefix([*AGES, *range(20)])}}, "are fitted together"),
     ],
 )
-def test_refusals(changes, words):
+def test_refusals(changes, words, monkeypatch):
+    monkeypatch.setattr("affinedp.tables.possible.MOST_CONTRASTS", 20)
     asked = {"attributes": AGE, "impossible": CHILDREN, "epsilon": 1.0, "delta": 1e-6, **changes}
     with pytest.raises(AffineDPError, match=words):
         MarginRelease(**asked).design()
@@ -240,6 +270,14 @@ def test_people_who_cannot_be_are_refused():
     with pytest.raises(TableError, match="said to be impossible"):
         release.release(people)
     assert release.release(people, count="n").margin("age")["count"].size == 3
+
+
+def test_functions_are_refused_with_a_way_that_keeps_the_level():
+    people = pd.DataFrame({"age": ["20+"] * 40, "married": ["yes"] * 40, "sex": ["f", "m"] * 20})
+    out = MarginRelease(attributes=AGE, impossible=CHILDREN, epsilon=1.0).release(people)
+    with pytest.raises(TableError, match="two at 97.5 % bound a ratio at 95 %"):
+        out.function("`sex=f` / everybody")
+    assert len(out.interval("sex", level=0.975)) == 2
 
 
 def test_rules_and_sums_are_said_in_a_file(tmp_path):

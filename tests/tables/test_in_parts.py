@@ -5,14 +5,15 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
 import affinedp as adp
 from affinedp.errors import AffineDPError
+from affinedp.laws.sampler.words import system_bytes
 from affinedp.release.parts import PartError
-from affinedp.release.publish import OwnDrawer
 from affinedp.tables import TableRelease
 from affinedp.tables.publish import TableRows
 from affinedp.tables.refusals import TableError
@@ -206,10 +207,10 @@ def test_a_table_that_changes_is_refused_after_the_charge(tmp_path):
 
 def test_what_is_sent_to_workers_can_be_sent(tmp_path):
     for options in ({}, {"nonnegative": True}, {"round_to": None, "law": "laplace", "delta": 0.0}):
-        release = TableRelease(**{**vars(RELEASE), **options})
+        release = replace(RELEASE, **options)
         work = TableRows(release.design(counts(5)), None)
         there = pickle.loads(pickle.dumps(work))
-        blank, out = there.check(counts(50)), there.publish(counts(50), OwnDrawer())
+        blank, out = there.check(counts(50)), there.publish(counts(50), system_bytes)
         assert blank.dtypes.equals(out.dtypes)
         assert (blank["place"] == counts(50)["place"]).all()
         assert not blank[["women", "men", "all"]].to_numpy().any()

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import affinedp as adp
 from affinedp.tables import TableRelease
+from affinedp.tables import release as releases
 from affinedp.tables.refusals import TableError
 from oracles import brute_force_sensitivity
 
@@ -252,3 +253,30 @@ def test_intervals_of_rounded_tables_are_around_what_was_drawn():
     near = (out.table - frame).abs() <= out.design.half_width(0.8)
     assert near.mean().min() >= 0.78
     assert (out.design.half_width(0.8) > out.design.half_width(0.8, rounded=False)).all()
+
+
+def test_noise_is_designed_once_for_tables_of_one_shape(monkeypatch):
+    made = []
+    designed = releases.design_table
+    monkeypatch.setattr(releases, "design_table", lambda *given: made.append(1) or designed(*given))
+    table = pd.DataFrame({"w": [3, 5], "m": [4, 1], "all": [7, 6]})
+    sizes = {"w": 1, "m": 1, "all": 1}
+    release = TableRelease(totals={"all": ["w", "m"]}, epsilon=1.0, mu=sizes)
+    first = release.release(table)
+    again = release.release(table + 0)
+    assert len(made) == 1
+    assert again.design.mechanism is first.design.mechanism
+    assert not first.table.equals(release.release(table).table)  # the noise is new
+    release.release(table.rename(columns={"w": "men", "m": "w"}).rename(columns={"men": "m"}))
+    assert len(made) == 2
+    release.release(table)
+    sizes |= {"w": 9, "m": 9, "all": 9}  # its own copy stays as it was
+    assert release.mu == {"w": 1, "m": 1, "all": 1}
+    release.mu.update({"w": 5, "m": 5, "all": 5})  # and what somebody changes is not passed over
+    wider = release.release(table)
+    assert len(made) == 4
+    assert wider.noise["all"] > 4 * first.noise["all"]
+    composed = TableRelease(totals={"all": ["w", "m"]}, epsilon=1.0, rows="composed")
+    composed.release(table)
+    assert composed.release(pd.concat([table, table])).guarantee.holds(1.0)
+    assert len(made) == 6

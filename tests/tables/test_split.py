@@ -13,7 +13,7 @@ from affinedp.tables import TableRelease, with_total_rows
 from affinedp.tables import design as designs
 from affinedp.tables.layout import layout_of
 from affinedp.tables.least_noise import table_noise
-from affinedp.tables.neighbours import manifold_of, neighbours_of
+from affinedp.tables.people import manifold_of, neighbours_of
 from affinedp.tables.split import split_of
 
 LEVELS = ["state", "county"]

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,9 +13,8 @@ from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.errors import AffineDPError
 from affinedp.tables import TableRelease, with_total_rows
 from affinedp.tables.layout import layout_of
-from affinedp.tables.least_noise import _levels
-from affinedp.tables.neighbours import manifold_of, neighbours_of
-from affinedp.tables.practice import symmetric_noise
+from affinedp.tables.least_noise import _levels, symmetric_noise
+from affinedp.tables.people import manifold_of, neighbours_of
 from affinedp.tables.refusals import TableError
 from oracles import brute_force_sensitivity
 
@@ -251,7 +251,7 @@ def test_margins_inside_the_table():
     assert out.table["all"].equals(whole["all"])
     assert (out.table[list("abc")].sum(axis=1) == whole["all"]).all()
     direct = TableRelease(margins="public", **PROMISE).design(inner)
-    plain = TableRelease(**{**vars(release), "round_to": None}).design(whole)
+    plain = replace(release, round_to=None).design(whole)
     assert plain.deviations == pytest.approx(direct.deviations, rel=1e-6)
     lower, upper = out.interval()
     assert lower.loc["sum"].equals(upper.loc["sum"])

@@ -204,7 +204,7 @@ def test_ends_are_whole_where_the_published_sums_are_and_units_have_panels():
     # wages need not be whole: ends are rounded outwards
     assert (whole["wage_lower"] <= out.unrounded["wage"] - width.to_numpy()).all()
     assert (whole["wage_upper"] >= out.unrounded["wage"] + width.to_numpy()).all()
-    first, second = out.report().picture().axes
+    first, second = (figure.axes[0] for figure in out.report().picture())
     assert (first.get_xlabel(), second.get_xlabel()) == ("count", "wage, rent, income")
     assert "in 'count', by" in dict(out.report().opening)["How far off numbers are"]
 

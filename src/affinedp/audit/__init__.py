@@ -1,7 +1,7 @@
 """Attacks on what was built: real releases of neighbours, and the ε that they refute.
 
-``attacks`` says what an attacker looks at, ``distinguish`` what two samples prove with
-confidence, ``trial`` runs an attack on a mechanism.
+``attacks`` says what an attacker looks at and what two samples prove with confidence, ``trial``
+runs an attack on a mechanism.
 """
 
 import lazy_loader

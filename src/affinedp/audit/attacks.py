@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,8 +30,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.strategies.dense import Dense
 from affinedp.strategies.largest_gauge import Coordinates
-from affinedp.strategies.matrices import Matrices
-from affinedp.strategies.whitening import whiten
+from affinedp.strategies.matrices import Matrices, whiten
 
 THRESHOLDS = 2_000
 
@@ -166,11 +165,8 @@ PATTERNS = 64
 EPS = float(np.finfo(float).eps)
 
 
-class Score(Protocol):
-    """What the attacker computes from releases (rows, m): an array (rows, columns)."""
-
-    def __call__(self, published: FloatArray) -> NDArray[Any]:
-        """Score every release."""
+# What the attacker computes from releases (rows, m): an array (rows, columns).
+Score = Callable[[FloatArray], NDArray[Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -208,6 +204,8 @@ class Target:
         """Prepare an attack on ``release``, or on the mechanism's own releases."""
         import scipy.sparse as sparse
 
+        if not (release is None or callable(release)):
+            raise AffineDPError(f"release must be a function, not {type(release).__name__}")
         if release is None and mechanism.guarantee.leak is not None:
             raise AffineDPError(
                 "this mechanism promises nothing and releases nothing; give the release function "
@@ -236,7 +234,14 @@ class Target:
 
     def releases(self, points: FloatArray) -> FloatArray:
         """Return one release of every row, checked."""
-        return releases(self.release, points, len(self.mechanism.output_names))
+        published = real_array(self.release(points), "what the release function returns")
+        wanted = (len(points), len(self.mechanism.output_names))
+        if published.shape != wanted:
+            raise AffineDPError(
+                f"the release function returns shape {published.shape}, but must return {wanted}: "
+                "one row of outputs for every row of data"
+            )
+        return published
 
     def worst_direction(self, matrix: Matrix, norm: Norm) -> FloatArray:
         """Return the worst neighbour; where there are too many, the worst of a single basis."""
@@ -250,17 +255,6 @@ class Target:
         mu: Any = getattr(neighbours, "mu", 1.0)
         one_basis = FreeSetAdjacency(manifold, [manifold.canonical.free.tolist()], mu)
         return one_basis.sensitivity(matrix, norm).direction
-
-
-def releases(release: Release, points: FloatArray, outputs: int) -> FloatArray:
-    """Call a release function and check what it returns."""
-    published = real_array(release(points), "what the release function returns")
-    if published.shape != (len(points), outputs):
-        raise AffineDPError(
-            f"the release function returns shape {published.shape}, but must return "
-            f"{(len(points), outputs)}: one row of outputs for every row of data"
-        )
-    return published
 
 
 # ---------------------------------------------------------------------- likelihood ratio
@@ -287,45 +281,37 @@ def likelihood_attack(target: Target, epsilon: float, delta: float) -> Attack:
     """Return the likelihood ratio between the worst pair of neighbours."""
     mechanism = target.mechanism
     whitened = target.inverse @ target.query
-    direction = None
-    if isinstance(mechanism.noise, Laplace) and delta > 0:
-        direction = _worst_for_laplace(target.neighbours, whitened, epsilon)
+    law, direction = mechanism.noise, None
+    if isinstance(law, Laplace) and delta > 0:
+        # another direction than the one with the largest 1-norm can be the worst
+        direction = _worst_listed(
+            target.neighbours,
+            whitened,
+            lambda image: [laplace_delta(a, epsilon) for a in image.T],
+        )
     elif target.neighbours is mechanism.adjacency:
         direction = mechanism.guarantee.worst_direction
-    norm = mechanism.noise.norm
-    if direction is None and norm is None:
-        direction = _worst_for_body(target, whitened)
+    if direction is None and law.norm is None:
+        direction = _worst_listed(target.neighbours, whitened, lambda a: law.gauges(a).upper)
     if direction is None:
-        direction = target.worst_direction(whitened, norm or 2)
+        direction = target.worst_direction(whitened, law.norm or 2)
     shift = dense(whitened @ direction).ravel()
     if not shift.any():
         raise AffineDPError("neighbours do not differ in the outputs: there is nothing to attack")
     origin = dense(target.query @ target.start).ravel()
-    score = _LikelihoodRatio(mechanism.noise, target.inverse, origin, shift)
-    words = f"the likelihood ratio of {mechanism.noise.words} noise"
-    return Attack(target.start, direction, score, words)
+    score = _LikelihoodRatio(law, target.inverse, origin, shift)
+    return Attack(target.start, direction, score, f"the likelihood ratio of {law.words} noise")
 
 
-def _worst_for_body(target: Target, whitened: Matrix) -> FloatArray | None:
-    """The move with the largest gauge, where they can be listed."""
-    try:
-        directions = target.neighbours.directions(LISTED_DIRECTIONS)
-    except TooManyCircuitsError:
-        return None
-    gauges = target.mechanism.noise.gauges(dense(whitened @ directions)).upper
-    return directions[:, int(np.argmax(gauges))]
-
-
-def _worst_for_laplace(
-    neighbours: Adjacency, whitened: Matrix, epsilon: float
+def _worst_listed(
+    neighbours: Adjacency, whitened: Matrix, measured: Callable[[FloatArray], Any]
 ) -> FloatArray | None:
-    """At δ > 0 another direction than the one with the largest 1-norm can be the worst."""
+    """The move whose image is measured as the largest, where they can be listed."""
     try:
         directions = neighbours.directions(LISTED_DIRECTIONS)
     except TooManyCircuitsError:
         return None
-    shifts = dense(whitened @ directions).T
-    return directions[:, int(np.argmax([laplace_delta(shift, epsilon) for shift in shifts]))]
+    return directions[:, int(np.argmax(measured(dense(whitened @ directions))))]
 
 
 # ---------------------------------------------------------------------- noiseless combinations

@@ -8,7 +8,6 @@ A broken promise shows up here also where the mistake is in the code that releas
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
@@ -26,16 +25,15 @@ from affinedp.audit.attacks import (
     leak_attack,
     likelihood_attack,
     low_bits,
-    releases,
 )
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array, whole_number
+from affinedp.exact.numbers import real_array, real_number, whole_number
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
-from affinedp.privacy.guarantee import Guarantee, promised_about
+from affinedp.privacy.guarantee import Guarantee, labelled_lines, promised_about
 from affinedp.progress import Progress
-from affinedp.show.page import printable
+from affinedp.show.page import printed
 
 # At this δ some 100 000 runs say most about Gaussian noise.
 GAUSSIAN_DELTA = 0.01
@@ -98,12 +96,7 @@ class AuditResult:
         ]
 
     def __str__(self) -> str:
-        lines = []
-        for label, text in self.summary():
-            first, *rest = textwrap.wrap(printable(text), 66, break_on_hyphens=False)
-            lines.append(f"{label:<12} {first}")
-            lines.extend(f"{'':<12} {line}" for line in rest)
-        return "\n".join(lines)
+        return labelled_lines(printed(self.summary()))
 
 
 def audit(
@@ -214,7 +207,7 @@ def _pair(
     if pair is None:
         start = target.start
         return start, start + likelihood_attack(target, trial.stated, trial.delta).direction
-    if len(pair) != 2:
+    if not isinstance(pair, Sequence | np.ndarray) or len(pair) != 2:
         raise AffineDPError("pair must be two data sets")
     start, end = (_on_manifold(mechanism, x, f"pair[{i}]") for i, x in enumerate(pair))
     apart = dense(target.inverse @ (target.query @ (end - start)))
@@ -262,16 +255,14 @@ def _trial(
         whole_number(seed, "seed", 0)
     if isinstance(n_jobs, bool) or not isinstance(n_jobs, int | np.integer) or n_jobs == 0:
         raise AffineDPError(f"n_jobs must be a number of workers (-1: all), not {n_jobs!r}")
-    sure = float(real_array(confidence, "confidence", 0))
-    if not 0 < sure < 1:
-        raise AffineDPError(f"confidence must lie in (0, 1), not {confidence!r}")
+    sure = real_number(confidence, "confidence", below=1.0, positive=True)
     stated, at = _claimed(mechanism.guarantee if claim is None else claim, delta)
     return _Trial(stated, at, count, sure, seed, int(n_jobs))
 
 
 def _claimed(claim: Guarantee | tuple[float, float], delta: float | None) -> tuple[float, float]:
     """The ε that is claimed, and at which δ."""
-    at = None if delta is None else float(real_array(delta, "delta", 0))
+    at = None if delta is None else real_number(delta, "delta", 0.0, 1.0)
     if isinstance(claim, Guarantee):
         if at is None:
             at = 0.0 if math.isfinite(claim.epsilon(0.0)) else GAUSSIAN_DELTA
@@ -328,11 +319,10 @@ def _collect(target: Target, attack: Attack, trial: _Trial) -> tuple[NDArray[Any
     """The scores of releases of both data sets, batch by batch."""
     from joblib import Parallel, delayed
 
-    noises, outputs = target.inverse.shape
-    most = max(1, min(BATCH_ROWS, BATCH_NUMBERS // max(noises, outputs)))
+    most = max(1, min(BATCH_ROWS, BATCH_NUMBERS // max(target.inverse.shape)))
     sizes = [len(part) for part in np.array_split(np.arange(trial.runs), -(-trial.runs // most))]
     batches = [
-        delayed(_batch)(target.release, x, rows, outputs, attack.score)
+        delayed(_batch)(target, attack.score, x, rows)
         for x in (attack.start, attack.start + attack.direction)
         for rows in sizes
     ]
@@ -349,5 +339,5 @@ def _collect(target: Target, attack: Attack, trial: _Trial) -> tuple[NDArray[Any
     return np.concatenate(found[: len(sizes)]), np.concatenate(found[len(sizes) :])
 
 
-def _batch(release: Release, x: FloatArray, rows: int, outputs: int, score: Score) -> NDArray[Any]:
-    return score(releases(release, np.tile(x, (rows, 1)), outputs))
+def _batch(target: Target, score: Score, x: FloatArray, rows: int) -> NDArray[Any]:
+    return score(target.releases(np.tile(x, (rows, 1))))

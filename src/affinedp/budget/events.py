@@ -6,11 +6,9 @@ that was altered or removed is noticed.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import json
 import math
-import numbers
 import sys
 import threading
 import uuid
@@ -24,12 +22,13 @@ from typing import Any, Literal, Self
 
 from affinedp.budget.filters import Filter, Losses, multiplied
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_number
+from affinedp.files.database import STOP as STOP
 
 FORMAT = "affinedp ledger 2"
 MOST_RELEASES = 10**9
 MOST_TEXT = 1000
 LOCK_SECONDS = 30  # how long to wait for others, whoever they are
-STOP = "; do not release"
 MAKE_ANEW = "affinedp ledger create PATH --epsilon E --delta D --protects WHOM"
 
 Row = tuple[int, str, str]  # number, body and hash of an event
@@ -44,10 +43,12 @@ class LedgerError(AffineDPError):
     ----------
     unreachable : bool
         Whether a server does not answer now: what it kept before, it has kept.
+    damaged : bool
+        Whether a file is damaged: what it kept may be lost.
     """
 
-    def __init__(self, message: str, *, unreachable: bool = False) -> None:
-        self.unreachable = unreachable
+    def __init__(self, message: str, *, unreachable: bool = False, damaged: bool = False) -> None:
+        self.unreachable, self.damaged = unreachable, damaged
         super().__init__(message)
 
 
@@ -242,6 +243,18 @@ class Store(ABC):
     address: str
 
     @abstractmethod
+    def exists(self) -> bool:
+        """Whether there is a ledger, or anything else."""
+
+    @abstractmethod
+    def missing(self) -> str:
+        """Say that there is none, and which one may be meant."""
+
+    @abstractmethod
+    def create(self, wanted: Filter, protects: str) -> None:
+        """Make a new ledger; one that exists stays as it is."""
+
+    @abstractmethod
     def transaction(self, write: bool) -> AbstractContextManager[Transaction]:
         """All at one moment; with the only right to write, all of it is kept or nothing."""
 
@@ -312,14 +325,6 @@ class Events:
             self._lock.release()
 
 
-def leave_to_the_parent(connection: object) -> None:
-    """Never free a connection that a forked child has a copy of: that would close the parent's.
-
-    Only a signal handler that forks in the middle of a charge gets here.
-    """
-    ctypes.pythonapi.Py_IncRef(ctypes.py_object(connection))
-
-
 def next_row(state: State, kind: str, **body: Any) -> Row:
     """Return the event that follows all others."""
     number = state.events + 1
@@ -350,14 +355,7 @@ def new_header(wanted: Filter, protects: str, place: str) -> str:
 
 def checked_cap(value: float, name: str, limit: float) -> float:
     """Return a cap as a float, or refuse it by ``name``."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise AffineDPError(f"{name} must be a number, not {value!r}")
-    try:
-        cap = float(value)
-    except OverflowError:
-        cap = math.inf
-    if not 0.0 <= cap < limit:
-        raise AffineDPError(f"{name} must be at least 0 and below {limit:g}, not {value!r}")
+    cap = real_number(value, name, 0.0, limit)
     if 0.0 < cap < sys.float_info.min:
         raise AffineDPError(f"{name} = {value!r} is too small to compute with; take 0")
     return cap

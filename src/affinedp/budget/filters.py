@@ -42,9 +42,11 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
+from affinedp.arrays import EPS
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.exact.numbers import rounded_up
 from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon
-from affinedp.laws.curves import EPS, ComposedCurve, dominating_gaussian, is_pure, pair_of
+from affinedp.laws.curves import ComposedCurve, dominating_gaussian, is_pure, pair_of
 
 # Numbers A of the rule "apart".
 STEPS = 16
@@ -69,14 +71,14 @@ class Bound(NamedTuple):
 
     def allows(self, epsilon: float) -> bool:
         """Whether it keeps ε with its share of δ."""
-        left = -_rounded_up(self.pure - Fraction(epsilon))
+        left = -rounded_up(self.pure - Fraction(epsilon))
         if left < 0.0 or self.gaussian == 0.0:
             return left >= 0.0
         return self.share > 0.0 and bool(gaussian_delta(left, self.gaussian) <= self.share)
 
     def spent(self) -> float:
         """The least ε that it keeps, rounded up."""
-        pure = _rounded_up(self.pure)
+        pure = rounded_up(self.pure)
         if self.gaussian == 0.0:
             return pure
         if self.share == 0.0:
@@ -203,14 +205,6 @@ def _accounted(losses: Losses, ask: Callable[[ComposedCurve], float]) -> float:
     except AffineDPError:
         pass  # too weak for it
     return math.inf
-
-
-def _rounded_up(value: Fraction) -> float:
-    try:
-        number = float(value)
-    except OverflowError:
-        return math.inf
-    return number if Fraction(number) >= value else math.nextafter(number, math.inf)
 
 
 def multiplied(losses: list[tuple[str, float]], releases: int) -> Losses:

@@ -16,11 +16,10 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Literal
 
 from affinedp.arrays import yes_or_no
-from affinedp.budget.address import checked_path, is_server
+from affinedp.budget.address import is_server
 from affinedp.budget.events import (
     MOST_RELEASES,
     STOP,
@@ -36,15 +35,9 @@ from affinedp.budget.events import LedgerEntry as LedgerEntry
 from affinedp.budget.events import LedgerError as LedgerError
 from affinedp.budget.filters import Filter, Losses, multiplied
 from affinedp.budget.filters import LedgerWarning as LedgerWarning
-from affinedp.budget.postgres import (
-    ServerStore,
-    create_on_server,
-    exists_on_server,
-    missing_on_server,
-    move_to_server,
-)
-from affinedp.budget.sqlite import FileStore, create_file
-from affinedp.errors import AffineDPError
+from affinedp.budget.postgres import ServerStore, move_to_server
+from affinedp.budget.sqlite import FileStore
+from affinedp.errors import AffineDPError, left_words
 from affinedp.exact.numbers import whole_number
 from affinedp.privacy.guarantee import Guarantee
 
@@ -139,7 +132,10 @@ class Ledger(Closing):
         if delta is not None:
             delta = checked_cap(delta, "delta", 1.0)
         wanted = None if epsilon is None else Filter(epsilon, delta or 0.0, adaptive is not False)
-        self._events = Events(_open_store(path, wanted, protects, create))
+        store, may_create = _store_at(path), yes_or_no(create, "create")
+        if not store.exists():
+            _create(store, wanted, protects, may_create)
+        self._events = Events(store)
         given = {"epsilon": epsilon, "delta": delta, "adaptive": adaptive, "protects": protects}
         for name, value in given.items():
             stored = getattr(self, name)
@@ -382,7 +378,11 @@ class Ledger(Closing):
         bounds = list(rules.bounds(state.losses + losses, state.first or losses))
         gives = ", ".join(f"{bound.rule} gives {bound.spent():.6g}" for bound in bounds)
         room = rules.room(state.losses, state.first, losses)
-        fits = f"of this noise at most ε = {room:.6g} would fit" if room else "no such noise fits"
+        fits = (
+            f"of this noise at most ε = {left_words(room)} would fit"
+            if room
+            else "no such noise fits"
+        )
         if requested <= remaining and len(bounds) == 1 and self.adaptive and self.delta:
             fits += (
                 " (all of δ is for one Gaussian, since the first charge had Gaussian noise: a "
@@ -392,7 +392,7 @@ class Ledger(Closing):
         return BudgetExceededError(
             f"this charge alone costs ε = {requested:.6g} at δ = {self.delta:g}, and with the "
             f"earlier ones it passes the cap ε = {self.epsilon:g}, of which "
-            f"{round(remaining, 12):.6g} is left: {gives or 'Gaussian noise needs δ > 0'}; {fits}. "
+            f"{left_words(remaining)} is left: {gives or 'Gaussian noise needs δ > 0'}; {fits}. "
             "Nothing was charged",
             requested=requested,
             remaining=remaining,
@@ -404,8 +404,7 @@ class Ledger(Closing):
             f"{self.name} adds up neighbours of the unit {self._state.unit!r}, but this release is "
             f"about {guarantee.unit!r}: {guarantee.neighbours}. If a change of what the ledger "
             f"protects ({self.protects}) moves the data of this release by at most one of these "
-            "neighbours, say so with same_secret=True, in charge or when the ledger is opened "
-            "(--same-secret on the command line); it then adds up like the others. If not, it "
+            "neighbours, say so with same_secret=True: it then adds up like the others. If not, it "
             "belongs to another ledger. Nothing was charged"
         )
 
@@ -510,44 +509,30 @@ def _losses_of(guarantee: Guarantee, releases: int) -> Losses:
 
 def ledger_exists(path: str | os.PathLike[str]) -> bool:
     """Return whether there is a ledger, or anything else, at a path or address."""
-    return exists_on_server(str(path)) if is_server(path) else os.path.lexists(_real_path(path))
+    return _store_at(path).exists()
 
 
 def missing(at: str | os.PathLike[str]) -> str:
     """Say that there is no ledger at a path or address, and which one may be meant."""
-    return missing_on_server(str(at)) if is_server(at) else f"there is no ledger {at}"
+    return _store_at(at).missing()
 
 
-def _open_store(
-    path: str | os.PathLike[str], wanted: Filter | None, protects: str | None, create: bool
-) -> Store:
-    """The ledger at a path or an address; a new one if there is none and one is wanted."""
-    if not ledger_exists(path):
-        if not create:
-            raise LedgerError(missing(path))
-        if wanted is None:
-            raise LedgerError(
-                f"{missing(path)}. If this is the right name, and a NEW budget is to begin here, "
-                "which knows of no earlier charge, give epsilon and protects"
-            )
-        if protects is None:
-            raise LedgerError(
-                f"{missing(path)}: say whom the new one protects, as in "
-                "protects='one person'. All that is charged to it adds up for that one secret"
-            )
-        if is_server(path):
-            create_on_server(str(path), wanted, protects)
-        else:
-            create_file(_real_path(path), wanted, protects)
-    return ServerStore(str(path)) if is_server(path) else FileStore(_real_path(path))
+def _store_at(path: str | os.PathLike[str]) -> Store:
+    return ServerStore(str(path)) if is_server(path) else FileStore(path)
 
 
-def _real_path(path: str | os.PathLike[str]) -> Path:
-    text = checked_path(path)
-    try:
-        real = Path(os.path.realpath(text))
-    except ValueError as error:
-        raise LedgerError(f"{text!r} is not a path: {error}") from None
-    if not real.parent.is_dir():
-        raise LedgerError(f"there is no directory {real.parent} for the ledger")
-    return real
+def _create(store: Store, wanted: Filter | None, protects: str | None, create: bool) -> None:
+    """Make a new ledger where there is none, if one is wanted."""
+    if not create:
+        raise LedgerError(store.missing())
+    if wanted is None:
+        raise LedgerError(
+            f"{store.missing()}. If this is the right name, and a NEW budget is to begin here, "
+            "which knows of no earlier charge, give epsilon and protects"
+        )
+    if protects is None:
+        raise LedgerError(
+            f"{store.missing()}: say whom the new one protects, as in "
+            "protects='one person'. All that is charged to it adds up for that one secret"
+        )
+    store.create(wanted, protects)

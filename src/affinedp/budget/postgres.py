@@ -21,11 +21,9 @@ from __future__ import annotations
 import difflib
 import hashlib
 import os
-import secrets
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from affinedp.budget import events
@@ -38,12 +36,12 @@ from affinedp.budget.events import (
     State,
     Stated,
     Store,
-    leave_to_the_parent,
     next_row,
 )
 from affinedp.budget.filters import Filter
 from affinedp.budget.sqlite import FileStore
 from affinedp.errors import MissingExtraError
+from affinedp.files.database import leave_to_the_parent
 
 if TYPE_CHECKING:
     import psycopg
@@ -80,6 +78,43 @@ class ServerStore(Store):
     def __init__(self, url: str) -> None:
         self._libpq, self._ledger, self.name = parts_of(url)
         self.address = without_password(url)
+
+    def exists(self) -> bool:
+        """Whether the server has this ledger."""
+        with self.kept(reading=True) as found:
+            return found.has_tables() and found.header() is not None
+
+    def missing(self) -> str:
+        """Say that the server does not have it, and which of its names may be meant."""
+        missing = f"there is no ledger {self.address}"
+        with self.kept(reading=True) as there:
+            names = there.names()
+        close = difflib.get_close_matches(self._ledger, names, _FEW)
+        if close:
+            return f"{missing}; did you mean {' or '.join(map(repr, close))}?"
+        if names:
+            more = ", …" if len(names) > _FEW else ""
+            return f"{missing}; those that are there: {', '.join(map(repr, names[:_FEW]))}{more}"
+        return f"{missing}, nor any other in this database"
+
+    def create(self, wanted: Filter, protects: str) -> None:
+        """Make the tables if need be, and a new ledger; one that exists stays as it is."""
+        with self.kept() as new:
+            new.make_tables()
+            new.insert(events.new_header(wanted, protects, new.place()))
+
+    @contextmanager
+    def kept(self, *, reading: bool = False) -> Iterator[ServerTransaction]:
+        """A transaction without the ledger's row: all of it is kept for good, or it is refused."""
+        with session(self._libpq, self.name, reading=reading) as connection:
+            yield ServerTransaction(connection, self._ledger, self.name)
+            done, warning = commit(connection)
+        if warning or not done:
+            raise LedgerError(
+                f"{self.name}: {warning or 'its transaction was ended by another hand'}. It may "
+                "have been kept all the same, and be lost again if another server takes over: try "
+                "again"
+            )
 
     @contextmanager
     def transaction(self, write: bool) -> Iterator[ServerTransaction]:
@@ -132,35 +167,28 @@ class ServerTransaction(events.Transaction):
         self._connection, self._ledger, self._name = connection, ledger, name
         self.added: list[Row] = []
 
+    def _ask(self, query: str, *values: object) -> list[tuple[Any, ...]]:
+        return self._connection.execute(query, values).fetchall()
+
     def hold(self) -> None:
         """Lock the ledger's row, and look whether what is written now will last."""
-        held = self._connection.execute(
-            "SELECT 1 FROM affinedp_ledger WHERE name = %s FOR UPDATE", (self._ledger,)
-        )
-        if held.fetchall() != [(1,)]:  # removed, or a row policy: nobody would wait
+        query = "SELECT 1 FROM affinedp_ledger WHERE name = %s FOR UPDATE"
+        if self._ask(query, self._ledger) != [(1,)]:  # removed, or a row policy: nobody would wait
             raise LedgerError(f"{self._name} cannot be held by this user{STOP}")
         self.check()
 
     def rows(self, after: int) -> tuple[list[Row], Stated]:
         """Return the events after a number, and what is stated of all of them."""
-        found = self._connection.execute(
-            "SELECT number, body, hash FROM affinedp_event WHERE ledger = %s AND number > %s "
-            "ORDER BY number",
-            (self._ledger, after),
-        ).fetchall()
-        stated = self._connection.execute(
-            "SELECT header, events, head FROM affinedp_ledger WHERE name = %s", (self._ledger,)
-        ).fetchall()
+        query = "SELECT number, body, hash FROM affinedp_event WHERE ledger = %s AND number > %s "
+        found: Any = self._ask(query + "ORDER BY number", self._ledger, after)
+        query = "SELECT header, events, head FROM affinedp_ledger WHERE name = %s"
+        stated: Any = self._ask(query, self._ledger)
         if not stated:
             raise LedgerError(f"there is no ledger {self._name}")
         return found, stated
 
-    def add(self, row: Row) -> None:
-        """Write one event."""
-        self.add_all([row])
-
-    def add_all(self, rows: list[Row]) -> None:
-        """Write several events."""
+    def add(self, *rows: Row) -> None:
+        """Write events."""
         insert = "INSERT INTO affinedp_event VALUES (%s, %s, %s, %s)"
         with self._connection.cursor() as cursor:
             if len(rows) == 1:
@@ -178,43 +206,41 @@ class ServerTransaction(events.Transaction):
 
     def is_there(self, row: Row) -> bool:
         """Whether an event was kept."""
-        found = self._connection.execute(
-            "SELECT 1 FROM affinedp_event WHERE ledger = %s AND number = %s AND hash = %s",
-            (self._ledger, row[0], row[2]),
-        ).fetchone()
+        query = "SELECT 1 FROM affinedp_event WHERE ledger = %s AND number = %s AND hash = %s"
+        found = self._ask(query, self._ledger, row[0], row[2])
         # seen is not yet safe: what is committed after it is kept no longer than it is
-        self._connection.execute(
-            "UPDATE affinedp_ledger SET head = head WHERE name = %s", (self._ledger,)
+        query = "UPDATE affinedp_ledger SET head = head WHERE name = %s"
+        self._connection.execute(query, (self._ledger,))
+        return bool(found)
+
+    def _here(self, what: str) -> tuple[Any, ...]:
+        """The cluster, the database, and something in it, as the server resolves them."""
+        (row,) = self._ask(
+            f"SELECT (SELECT system_identifier FROM pg_control_system()), oid, {what} "
+            "FROM pg_database WHERE datname = current_database()"
         )
-        return found is not None
+        return row
 
     def place(self) -> str:
         """The cluster, the database, the table and the ledger; a restored dump has another one."""
-        row = self._connection.execute(
-            "SELECT (SELECT system_identifier FROM pg_control_system()), oid, "
-            "to_regclass('affinedp_ledger')::oid FROM pg_database "
-            "WHERE datname = current_database()"
-        ).fetchone()
+        row = self._here("to_regclass('affinedp_ledger')::oid")
         return hashlib.sha256(f"{row}\n{self._ledger}".encode()).hexdigest()
 
     def target(self) -> str:
         """Where a ledger would be; unlike its place it stays if the tables are made anew."""
-        row = self._connection.execute(
-            "SELECT (SELECT system_identifier FROM pg_control_system()), oid, coalesce((SELECT "
-            "nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace WHERE "
-            "pg_class.oid = to_regclass('affinedp_ledger')), current_schema()) FROM pg_database "
-            "WHERE datname = current_database()"
-        ).fetchone()
-        server, database, schema = row or ("", "", "")
+        server, database, schema = self._here(
+            "coalesce((SELECT nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = "
+            "relnamespace WHERE pg_class.oid = to_regclass('affinedp_ledger')), current_schema())"
+        )
         return f"server {server}, database {database}, schema {schema}, ledger {self._ledger}"
 
     def check(self) -> None:
         """Refuse a server, or tables, that may forget what was confirmed."""
-        synced, lost = self._connection.execute(
+        ((synced, lost),) = self._ask(
             "SELECT current_setting('fsync'), (SELECT min(relname::text) FROM pg_class WHERE oid "
             "IN (to_regclass('affinedp_ledger'), to_regclass('affinedp_event')) "
             "AND relpersistence <> 'p')"
-        ).fetchone() or ("", None)
+        )
         if synced != "on":
             raise LedgerError(
                 f"{self._name}: the server runs with fsync = off and may forget charges when it "
@@ -229,20 +255,14 @@ class ServerTransaction(events.Transaction):
     def try_to_add(self) -> None:
         """Add an event and take it back, to see whether this user may."""
         self._connection.execute("SAVEPOINT tried")
-        self.add_all([(1, "", "")])
+        self.add((1, "", ""))
         self._connection.execute("ROLLBACK TO SAVEPOINT tried")
         self.added.clear()
 
-    def lock(self, key: int) -> bool:
-        """Take a lock of this server and database until the end; False if another has it."""
-        row = self._connection.execute("SELECT pg_try_advisory_xact_lock(%s)", (key,)).fetchone()
-        return row == (True,)
-
     def header(self) -> str | None:
         """The header of the ledger, or None if there is none."""
-        query = "SELECT header FROM affinedp_ledger WHERE name = %s"
-        row = self._connection.execute(query, (self._ledger,)).fetchone()
-        return None if row is None else str(row[0])
+        found = self._ask("SELECT header FROM affinedp_ledger WHERE name = %s", self._ledger)
+        return str(found[0][0]) if found else None
 
     def insert(self, header: str) -> bool:
         """Add a ledger without events; False if there is one, after waiting for who makes it."""
@@ -254,6 +274,7 @@ class ServerTransaction(events.Transaction):
 
     def make_tables(self) -> None:
         """Make the tables, one program at a time; who finds them need not be allowed to."""
+        self.check()
         if self.has_tables():
             return
         self._connection.execute("SELECT pg_advisory_xact_lock(%s)", (_TABLES_LOCK,))
@@ -265,121 +286,44 @@ class ServerTransaction(events.Transaction):
 
         New ones in another schema would be a second budget.
         """
-        found = self._connection.execute("SELECT to_regclass('affinedp_ledger')").fetchone()
-        if found is not None and found[0] is not None:
+        if self._ask("SELECT to_regclass('affinedp_ledger')") != [(None,)]:
             return True
-        row = self._connection.execute(
+        hidden = self._ask(
             "SELECT nspname FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
             "WHERE relname = 'affinedp_ledger' AND relpersistence <> 't' AND NOT "
             "pg_table_is_visible(pg_class.oid) LIMIT 1"
-        ).fetchone()
-        if row is not None:
+        )
+        if hidden:
             raise LedgerError(
-                f"{self._name}: the schema {row[0]!r} of this database has ledgers, and the "
+                f"{self._name}: the schema {hidden[0][0]!r} of this database has ledgers, and the "
                 "search_path of this user does not find them (new ones in another schema would "
                 "not know their charges): put it into the search_path"
             )
         return False
 
-
-# ---------------------------------------------------------------------- ledgers that are looked for
-
-
-def exists_on_server(url: str) -> bool:
-    """Return whether the server has this ledger."""
-    with _at(url, reading=True) as found:
-        return found.has_tables() and found.header() is not None
-
-
-def missing_on_server(url: str) -> str:
-    """Say that the server does not have a ledger, and which of its names may be meant."""
-    libpq, ledger, name = parts_of(url)
-    missing = f"there is no ledger {without_password(url)}"
-    with session(libpq, name, reading=True) as connection:
-        names: list[str] = []
-        if ServerTransaction(connection, ledger, name).has_tables():
-            found = connection.execute("SELECT name FROM affinedp_ledger ORDER BY name LIMIT 1000")
-            names = [str(row[0]) for row in found]
-    close = difflib.get_close_matches(ledger, names, _FEW)
-    if close:
-        return f"{missing}; did you mean {' or '.join(map(repr, close))}?"
-    if names:
-        more = ", …" if len(names) > _FEW else ""
-        return f"{missing}; those that are there: {', '.join(map(repr, names[:_FEW]))}{more}"
-    return f"{missing}, nor any other in this database"
-
-
-def create_on_server(url: str, wanted: Filter, protects: str) -> None:
-    """Make the tables if need be, and a new ledger; one that exists stays as it is."""
-    with _at(url) as new:
-        new.check()
-        new.make_tables()
-        new.insert(events.new_header(wanted, protects, new.place()))
-
-
-@dataclass(frozen=True)
-class NewLedger:
-    """A name on a server that nobody else can take before this transaction ends."""
-
-    # that transaction
-    now: ServerTransaction
-    # server, database, schema and name, as the server resolved them, whatever the address left to
-    # the surroundings
-    target: str
-    # the header of the ledger that has this name already
-    found: str | None
-
-
-@contextmanager
-def new_on_server(url: str, header: str) -> Iterator[NewLedger]:
-    """Hold a name for a ledger that moves there; everything that may be refused is tried first."""
-    with _at(url) as tables:
-        tables.check()
-        tables.make_tables()  # kept at once: another name may be held in the same database
-    with _at(url) as now:
-        now.check()
-        found = None if now.insert(header) else now.header()
-        if found is None:
-            now.try_to_add()
-        yield NewLedger(now, now.target(), found)
-
-
-def target_on_server(url: str, new: NewLedger) -> tuple[str, bool]:
-    """Return where an address leads now, and whether to the server of a name that is held.
-
-    A copy of a whole server calls itself the same; but a lock that is held on one is free on the
-    other.
-    """
-    key = secrets.randbits(62)
-    new.now.lock(key)
-    with _at(url, reading=True) as there:
-        return there.target(), not there.lock(key)
+    def names(self) -> list[str]:
+        """The ledgers of this database, as far as this user finds them."""
+        if not self.has_tables():
+            return []
+        found = self._ask("SELECT name FROM affinedp_ledger ORDER BY name LIMIT 1000")
+        return [str(name) for (name,) in found]
 
 
 # ---------------------------------------------------------------------- connections, transactions
 
 
 @contextmanager
-def _at(url: str, *, reading: bool = False) -> Iterator[ServerTransaction]:
-    """A transaction at an address: all of it is kept for good, or it is refused."""
-    libpq, ledger, name = parts_of(url)
-    with session(libpq, name, reading=reading) as connection:
-        yield ServerTransaction(connection, ledger, name)
-        done, warning = commit(connection)
-    if warning or not done:
-        raise LedgerError(
-            f"{name}: {warning or 'its transaction was ended by another hand'}. It may have "
-            "been kept all the same, and be lost again if another server takes over: try again"
-        )
-
-
-@contextmanager
 def session(libpq: str, name: str, *, reading: bool) -> Iterator[psycopg.Connection[Any]]:
     """A connection in a transaction, which is undone unless it was committed inside."""
     connection, process = connected(libpq, name), os.getpid()
+    kind = "REPEATABLE READ READ ONLY" if reading else "READ COMMITTED"
     try:
         with _refusals(name):
-            begin(connection, reading=reading)
+            connection.execute(
+                f"BEGIN ISOLATION LEVEL {kind}; SET LOCAL synchronous_commit = on; SET LOCAL "
+                f"client_min_messages = warning; SET LOCAL lock_timeout = '{events.LOCK_SECONDS}s';"
+                f" SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
+            )
             yield connection
     finally:
         if os.getpid() == process:
@@ -414,16 +358,6 @@ def connected(libpq: str, name: str) -> psycopg.Connection[Any]:
             failure = f"its address is not one. {ENCODE}"
             break
     raise LedgerError(f"{name} cannot be reached: {failure}", unreachable=True)
-
-
-def begin(connection: psycopg.Connection[Any], *, reading: bool) -> None:
-    """Begin a transaction with all its settings, or a look at one moment."""
-    kind = "REPEATABLE READ READ ONLY" if reading else "READ COMMITTED"
-    connection.execute(
-        f"BEGIN ISOLATION LEVEL {kind}; SET LOCAL synchronous_commit = on; SET LOCAL "
-        f"client_min_messages = warning; SET LOCAL lock_timeout = '{events.LOCK_SECONDS}s'; "
-        f"SET LOCAL idle_in_transaction_session_timeout = '{IDLE_SECONDS}s'"
-    )
 
 
 def commit(connection: psycopg.Connection[Any]) -> tuple[bool, str]:
@@ -477,6 +411,9 @@ def _words_of(error: psycopg.Error) -> str:
     return error.diag.message_primary or " ".join(str(error).split()) or type(error).__name__
 
 
+# ---------------------------------------------------------------------- from a file to a server
+
+
 def move_to_server(events: Events, url: str) -> None:
     """Move a ledger from its file to ``postgresql://…``: never two of them that can be charged.
 
@@ -484,107 +421,81 @@ def move_to_server(events: Events, url: str) -> None:
     refused, so that a wrong address costs nothing.  Then the file is closed for charges, and says
     where it goes: not only by the address, which leaves much to the surroundings (PGDATABASE, a
     service), but by what the server itself says.  Then the copy is kept.  A crash in between leaves
-    a ledger that nobody can charge, and moving it again to the same place goes on from there.
+    a ledger that nobody can charge, and moving it again to the same address goes on from there.
     """
     if not isinstance(events.store, FileStore) or not is_server(url):
         raise LedgerError("a ledger is moved from a file to a postgresql:// address")
-    shown = without_password(url)
-    with new_on_server(url, events.state.header) as new:
-        if new.found is not None:
-            raise LedgerError(_already_there(events, new, shown))
-        _close_file(events, new, shown)
-        _copy(events, new)
-    _note_arrival(events, new, shown)
+    store = ServerStore(url)
+    shown = store.address
+    with store.kept() as tables:
+        tables.make_tables()  # kept at once: another name may be held in the same database
+    with store.kept() as now:
+        now.check()
+        target = now.target()
+        if not now.insert(events.state.header):
+            raise LedgerError(_already_there(events, now, target, shown))
+        now.try_to_add()
+        _close_file(events, target, shown)
+        _copy(events, now)
+    _note_arrival(events, target, shown)
 
 
-def _already_there(events: Events, new: NewLedger, shown: str) -> str:
+def _already_there(events: Events, now: ServerTransaction, target: str, shown: str) -> str:
     """Why nothing moves: the ledger is there, perhaps by a move of which nobody heard the end."""
-    if new.found != events.state.header:
-        return "there is a ledger at this address; name another one after #"
+    there = "there is a ledger at this address; "
+    if now.header() != events.state.header:
+        return there + "name another one after #"
     with events.reading():
-        exported, target = events.state.exported, events.state.target
+        exported, before = events.state.exported, events.state.target
     if exported is None:
-        return (
-            "there is a ledger at this address; it is this one, and the file is an older copy of "
-            "it that does not know of its move: charge the one on the server only"
+        return there + (
+            "it is this one, and the file is an older copy of it that does not know of its move: "
+            "charge the one on the server only"
         )
-    if target != new.target:
+    if before != target:
         return (
             f"there is a copy of this ledger at this address, and it was moved to {exported}: "
             "charge that one only"
         )
-    _note_arrival(events, new, shown)
-    return "there is a ledger at this address; it is this one, so open it there"
+    _note_arrival(events, target, shown)
+    return there + "it is this one, so open it there"
 
 
-def _close_file(events: Events, new: NewLedger, shown: str) -> None:
-    """Close the file for charges, for this one target."""
-    with events.writing() as now:
-        state = events.state
-        if state.arrived:
-            raise LedgerError(_arrived_before(events, new))
-        if state.place != now.place():
-            raise LedgerError(
-                f"{events.store.name} was moved or copied itself, and charges may be missing here: "
-                "if they are not, call acknowledge_move() first"
-            )
-        if (state.exported, state.target) == (shown, new.target):
-            return
-        if state.exported is not None and (doubt := _doubt(state.exported, state, new)):
-            raise LedgerError(
-                f"{events.store.name} was moved to {state.exported} before ({state.target}): "
-                "another target is taken only if the first one can be asked and does not have the "
-                f"ledger, but {doubt}"
-            )
-        events.append(now, "export", to=shown, target=new.target, arrived=False)
+def _close_file(events: Events, target: str, shown: str) -> None:
+    """Close the file for charges, for this one target.
 
-
-def _arrived_before(events: Events, new: NewLedger) -> str:
-    state, name = events.state, events.store.name
-    if state.target != new.target:
-        return f"{name} was moved to {state.exported} before ({state.target})"
-    return (
-        f"{name} was moved to {state.exported}, and is not there any more: this file does not know "
-        "what was charged there since, so bring back the server's own"
-    )
-
-
-def _doubt(first: str, state: State, new: NewLedger) -> str:
-    """Why the first target may have the ledger; nothing if it certainly does not.
-
-    The file is held meanwhile, so that nobody goes on with the first move.
+    Another address is never taken instead: it may lead to a copy of the whole server.
     """
-    try:
-        # looked at before it is held: it may be the new target, which is held already
-        target, same_server = target_on_server(first, new)
-        if target != state.target:
-            return "that address leads elsewhere now"
-        if same_server and target == new.target:
-            return ""  # another spelling of it; a copy of a whole server is another one
-        with new_on_server(first, state.header) as there:
-            raise _Seen(there.found)
-    except _Seen as seen:
-        return "" if seen.found is None else "it is there: open it there"
-    except LedgerError as error:
-        return str(error)
+    with events.writing() as now:
+        state, name = events.state, events.store.name
+        if not state.arrived and state.place != now.place():
+            raise LedgerError(
+                f"{name} was moved or copied itself, and charges may be missing here: if they are "
+                "not, call acknowledge_move() first"
+            )
+        if state.exported is None:
+            events.append(now, "export", to=shown, target=target, arrived=False)
+        elif (state.exported, state.target) != (shown, target):
+            raise LedgerError(
+                f"{name} was moved to {state.exported} before ({state.target}), and this address "
+                f"leads elsewhere ({target}), or is written in another way"
+            )
+        elif state.arrived:
+            raise LedgerError(
+                f"{name} was moved to {state.exported}, and is not there any more: this file does "
+                "not know what was charged there since, so bring back the server's own"
+            )
 
 
-class _Seen(Exception):
-    """Ends the transaction that held a name without keeping anything."""
-
-    def __init__(self, found: str | None) -> None:
-        self.found = found
-
-
-def _copy(events: Events, new: NewLedger) -> None:
+def _copy(events: Events, there: ServerTransaction) -> None:
     """Write all events, and one that says where the ledger is from now on."""
     with events.reading() as now:
-        last = next_row(events.state, "import", place=new.now.place())
-        new.now.add_all([*now.rows(0)[0], last])
+        last = next_row(events.state, "import", place=there.place())
+        there.add(*now.rows(0)[0], last)
 
 
-def _note_arrival(events: Events, new: NewLedger, shown: str) -> None:
+def _note_arrival(events: Events, target: str, shown: str) -> None:
     """From now on the server may know of charges that the file does not."""
     with events.writing() as now:
         if not events.state.arrived:
-            events.append(now, "export", to=shown, target=new.target, arrived=True)
+            events.append(now, "export", to=shown, target=target, arrived=True)

@@ -7,7 +7,8 @@ the options of a broker.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections import UserDict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial, wraps
 from importlib import import_module
@@ -47,7 +48,11 @@ def load(module: str, name: str) -> Any:
         help=flowing(text),
         epilog="\n\n".join([head, *examples]).replace("[", "\\["),
     )(answering(with_broker(function)))
-    return get_command(alone)
+    command: Any = get_command(alone)
+    for option in command.params:
+        if getattr(option, "help", None):  # [sensors] is a table of a file, and no markup
+            option.help = option.help.replace("[", "\\[")
+    return command
 
 
 def flowing(text: str) -> str:
@@ -120,23 +125,13 @@ def _signed(command: Command, function: Command, options: list[inspect.Parameter
     return wrapped
 
 
-class Loaded(Mapping[str, Any]):
-    """Commands by name; each is loaded once, at its first use."""
-
-    def __init__(self, load: Mapping[str, Callable[[], Any]]) -> None:
-        self._load = load
-        self._loaded: dict[str, Any] = {}
+class Loaded(UserDict[str, Any]):
+    """Commands by name; each is loaded at its first use."""
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._loaded:
-            self._loaded[name] = self._load[name]()
-        return self._loaded[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._load)
-
-    def __len__(self) -> int:
-        return len(self._load)
+        if isinstance(self.data[name], partial):
+            self.data[name] = self.data[name]()
+        return self.data[name]
 
 
 Groups = Mapping[str, tuple[str, Mapping[str, str]]]
@@ -144,9 +139,7 @@ Groups = Mapping[str, tuple[str, Mapping[str, str]]]
 
 def group_of(modules: Mapping[str, str], groups: Groups | None = None) -> type[TyperGroup]:
     """Return the class of a group with the commands of some modules, and with further groups."""
-    loaders: dict[str, Callable[[], Any]] = {
-        name: partial(load, module, name) for name, module in modules.items()
-    }
+    loaders = {name: partial(load, module, name) for name, module in modules.items()}
     for name, (about, inner) in (groups or {}).items():
         loaders[name] = partial(_group, name, about, inner)
 

@@ -34,10 +34,10 @@ from affinedp.progress import Progress
 if TYPE_CHECKING:
     from affinedp.consensus.agent import Agent
     from affinedp.consensus.network_file import NetworkFile
-    from affinedp.consensus.one_draw import AgentNoise
 
 logger = logging.getLogger(__name__)
 
+MOST_OF_A_VALUE = 10_000  # bytes
 _STATE = Option(..., help="State of this agent; secret, kept.")
 
 
@@ -49,7 +49,9 @@ def agent(
     ),
     state: Path = _STATE,
     value_file: Path | None = Option(
-        None, help="One number, secret; needed until the state exists."
+        None,
+        help="One number, secret; needed until the state exists (default: that in [values] of the "
+        "network, for trials).",
     ),
     ledger: str | None = LEDGER,
     label: str | None = LABEL,
@@ -72,17 +74,14 @@ def agent(
         --broker localhost:1883 --ledger budget.db
     """
     from affinedp.cli.pending import budget_of
-    from affinedp.consensus.agent import Agent
     from affinedp.consensus.keys import Keys
     from affinedp.mqtt.agent_process import Meeting, run_agent
     from affinedp.mqtt.connection import Connection
 
     found = read_network_of(network)
     meeting = Meeting(public, found.mqtt["topic"])
-    links = found.consensus.links_of(name)
-    noise = found.consensus.noise_of(name, found.bound)
-    rounds = found.rounds
-    value = None if value_file is None else read_value(value_file)
+    links, rounds = found.consensus.links_of(name), found.rounds
+    value = found.values.get(name) if value_file is None else read_value(value_file)
     sealing = None if keys is None else Keys.read(keys)
     if sealing is not None:
         sealing.check(links)
@@ -96,12 +95,11 @@ def agent(
                 logger.warning("agent %s: no ledger: nothing keeps count of this draw", name)
         budget = stack.enter_context(budget_of(ledger, same_secret))
         opened = stack.enter_context(
-            Agent(
+            found.consensus.agent(
                 name,
-                links,
                 state=state,
                 value=value,
-                noise=noise,
+                bound=found.bound,
                 ledger=budget,
                 label=label,
                 redraw=redraw,
@@ -110,7 +108,7 @@ def agent(
             )
         )
         if is_new:
-            logger.info("agent %s: drew its noise once; %s", name, _promise(opened, noise))
+            logger.info("agent %s: drew its noise once; %s", name, _promise(opened))
         bar = stack.enter_context(Progress(f"agent {name}"))
         outcome = run_agent(
             opened,
@@ -200,13 +198,10 @@ def links_of(found: NetworkFile) -> list[tuple[str, str]]:
 
 def read_value(file: Path) -> float:
     """Return the secret number in a file; it is not shown, whatever is wrong with it."""
-    try:
-        content = file.read_text(encoding="utf-8").strip()
-        shared = os.name == "posix" and file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise AffineDPError(f"the value file {file} cannot be read: {reason}") from None
-    if shared:
+    from affinedp.files.documents import read_text
+
+    content = read_text(file, f"the value file {file}", MOST_OF_A_VALUE)
+    if os.name == "posix" and file.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
         typer.echo(f"{file} can be read by others than its owner: chmod 600 it", err=True)
     try:
         value = float(content.replace("_", "?"))
@@ -217,9 +212,9 @@ def read_value(file: Path) -> float:
     return value
 
 
-def _promise(opened: Agent, noise: AgentNoise) -> str:
+def _promise(opened: Agent) -> str:
     """What is promised, in a few words."""
-    guarantee = opened.guarantee
+    guarantee, noise = opened.guarantee, opened.noise
     delta = noise.delta or (0.01 if guarantee.law == "gaussian" else 0.0)
     kept = guarantee.asked or f"ε = {guarantee.epsilon(delta):.6g} at δ = {delta:g}"
     apart = f"{noise.record()['mu']:g}"

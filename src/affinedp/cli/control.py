@@ -54,7 +54,9 @@ def design(
         "auto", help="Law of the noise; auto: the least cost."
     ),
     resolution: str | None = Option(
-        None, help="Step of the sensors, as for the gateway: the noise then hides it, too."
+        None,
+        help="Step of the sensors, as for the gateway (default: that of [sensors]): the noise then "
+        "hides it, too.",
     ),
     objective: Literal["sum", "largest"] = Option(
         "sum", help="What is least of noise for private inputs: the cost, or the largest variance."
@@ -74,7 +76,8 @@ def design(
     read = read_loop_of(loop)
     mechanism = design_loop(read, epsilon, delta, law, resolution, objective)
     mechanism.save(output)
-    tracked = read.steered and read.horizon <= MOST_TRACKED
+    every = read.sensors.get("every", 1)
+    tracked = read.steered and read.horizon <= MOST_TRACKED and every == 1
     report = read.loop.report(mechanism, read.horizon) if tracked else mechanism.report()
     costs = [{"what": label, "text": text} for label, text in report.totals]
     return Answer({**promise_as_json(mechanism.guarantee), "costs": costs}, report)
@@ -105,16 +108,21 @@ def design_loop(
     if read.adjacency is None:
         raise AffineDPError(UNSAID)
     fresh = read.adjacency in ("input", "forward")
-    if fresh and law not in ("auto", "gaussian"):
-        raise AffineDPError(f"noise for adjacency = {read.adjacency!r} is Gaussian, not {law}")
     epsilon, delta = kept(epsilon, delta, read, fresh or law == "gaussian")
     shared: dict[str, Any] = {
-        "mu": read.mu,
-        "cost": read.loop if read.cost == "tracking" else None,
-        "resolution": None if resolution in (None, "exact") else read_resolution(resolution),
+        name: read.sensors[name]
+        for name in ("measurement_error", "fresh_noise", "every")
+        if name in read.sensors
     }
+    steps = _declared(read, resolution)
+    if steps not in (None, "exact"):
+        shared["resolution"] = steps
+    elif shared:
+        shared["resolution"] = "exact"
+    shared |= {"mu": read.mu, "cost": read.loop if read.cost == "tracking" else None}
     if read.adjacency == "input":
         shared |= {"window": read.window, "horizon": read.horizon, "objective": objective}
+        shared["law"] = law
         found = design_input_noise(read.private, epsilon, delta, **shared)
         read.check_sensors(found)
         return found
@@ -139,6 +147,13 @@ def design_loop(
     return found
 
 
+def _declared(read: LoopFile, resolution: str | None) -> Any:
+    """What the option says of the steps of sensors, or else the file."""
+    from affinedp.control.sensors import read_resolution
+
+    return read.sensors.get("resolution") if resolution is None else read_resolution(resolution)
+
+
 def gateway(
     public: Broker,
     loop: Path = LOOP,
@@ -147,7 +162,7 @@ def gateway(
     resolution: str | None = Option(
         None,
         help="Step of the sensors: a number, one per output with commas, dither:BITS:STEP, or "
-        "exact (simulation only); by default what the noise was designed for.",
+        "exact (simulation only); by default that of [sensors], or what the noise is designed for.",
     ),
     in_broker: str | None = OWN_BROKER,
     ledger: str | None = LEDGER,
@@ -167,9 +182,10 @@ def gateway(
     """Publish the measurements of LOOP's plant with the noise of a saved mechanism.
 
     Sensors, topics and timing are in the tables [sensors] and [mqtt] of LOOP.
-    The noise is drawn once, when the state is made; after a crash or a restart the gateway goes
-    on where it was, and repeats what it said.  A plant that is started anew is a new run, which
-    needs a new draw.
+    The noise is drawn once, when the state is made.  After a restart the gateway goes on where it
+    was, and repeats what it said when it is asked again.  After a crash it goes on behind the block
+    of steps that it was in (a quarter of a second): of that block it repeats the first step alone.
+    A plant that is started anew is a new run, which needs a new draw.
 
     Examples
     --------
@@ -183,17 +199,19 @@ def gateway(
     read = read_loop_of(loop)
     loaded = load_noise(mechanism)
     read.check_noise(loaded)
-    if resolution is None and not loaded.design.resolution:
+    designed = loaded.design.sent
+    steps = _declared(read, resolution)
+    if steps is None and (designed is None or not designed.resolution):
         raise AffineDPError(
             "Missing option '--resolution': the noise was designed for no sensor, so say the step "
             "of its readings, or exact"
         )
     words = {
-        "resolution": None if resolution is None else read_resolution(resolution),
+        **read.sensors,
+        "resolution": steps,
         "horizon": read.horizon,
         "redraw": redraw,
         "moved": moved,
-        **read.sensors,
     }
     if new_run == "draw" and ledger is None:
         raise AffineDPError("--new-run draw needs a --ledger, which is charged for every run")
@@ -294,15 +312,21 @@ def cloud(
     """Answer noisy measurements with the inputs of the observer and feedback in LOOP.
 
     Where the plant starts (x0) is not used; give the cloud a copy of the file without it.
+    Inputs are clipped to the public limits in [sensors] inputs, if there are any.
 
     Examples
     --------
     affinedp control cloud loop.toml --broker localhost:1883
     """
-    from affinedp.mqtt.cloud_process import run_cloud
+    from affinedp.mqtt.loop_process import run_cloud
     from affinedp.mqtt.process import Place
 
     read = read_loop_of(loop)
+    if read.steered and "reach" in read.sensors and read.limits is None:
+        logger.warning(
+            "cloud: [sensors] B does not begin with [plant] B: nothing here keeps u within "
+            "[sensors] inputs, on which the promise rests"
+        )
     with attended() as stop, _progress("cloud", read.horizon) as on_step:
         outcome = run_cloud(
             read.loop,
@@ -312,6 +336,7 @@ def cloud(
             stop,
             missing=missing,
             state=state,
+            limits=read.limits,
             linger=read.mqtt["linger"],
             on_step=on_step,
             patience=read.mqtt["wait"],
@@ -324,8 +349,10 @@ def plant(
     loop: Path = LOOP,
     out_broker: str | None = OWN_BROKER,
     log: Path | None = Option(None, help="Write x, y and u of each step here."),
-    resolution: str = Option(
-        "exact", help="Step to which readings are rounded, as for the gateway."
+    resolution: str | None = Option(
+        None,
+        help="Step to which readings are rounded, as for the gateway (default: that of [sensors], "
+        "or exact).",
     ),
     silence: Literal["stop", "hold"] = Option(
         "stop", help="Without an answer: end, or hold the input before and go on."
@@ -336,16 +363,19 @@ def plant(
 ) -> Answer:
     """Simulate the plant of LOOP: send y(t), wait for u(t), and so on to the horizon.
 
+    Its actuators end at the public limits in [sensors] inputs, if there are any.
+
     Examples
     --------
     affinedp control plant loop.toml --broker localhost:1883 --log plant.jsonl
     """
-    from affinedp.mqtt.plant_process import run_plant
+    from affinedp.mqtt.loop_process import run_plant
     from affinedp.mqtt.process import Place
 
     inside = own_side_broker(public, out_broker, out_password_file)
     read = read_loop_of(loop)
     check_start(read, loop)
+    steps = _declared(read, resolution)
     with attended() as stop, _progress("plant", read.horizon) as on_step:
         outcome = run_plant(
             read.loop,
@@ -353,7 +383,8 @@ def plant(
             Place(public, read.mqtt["inputs"]),
             Place(inside, read.mqtt["measurements"]),
             stop,
-            resolution=read_resolution(resolution),
+            resolution="exact" if steps is None else steps,
+            limits=read.limits,
             log=log,
             period=period,
             resend=read.mqtt["resend"],
@@ -410,31 +441,3 @@ def sensor(
     expect(readings, "data")
     found = [study(name, column) for name, column in read_recording(readings)]
     return Answer({"sensors": [one.to_record() for one in found]}, "\n".join(map(str, found)))
-
-
-def read_resolution(text: str) -> Any:
-    """Return what ``--resolution`` says: numbers, dithered converters, or "exact".
-
-    Examples
-    --------
-    >>> read_resolution("0.1,dither:6:0.1")
-    [0.1, Dither(bits=6, step=0.1, nonlinearity=0.0)]
-    """
-    from affinedp.control.sensors import Dither
-
-    if text == "exact":
-        return text
-    found: list[Any] = []
-    for word in map(str.strip, text.split(",")):
-        kind, *figures = word.split(":")
-        try:
-            if kind == "dither":
-                bits, step, *more = figures
-                found.append(Dither(int(bits), float(step), *map(float, more)))
-            else:
-                found.append(float(word))
-        except (ValueError, TypeError):
-            raise AffineDPError(
-                f"--resolution: {word!r} is neither a number, nor dither:BITS:STEP, nor exact"
-            ) from None
-    return found if len(found) > 1 else found[0]

@@ -1,7 +1,4 @@
-"""What of the surroundings is there: packages, extras, brokers, backends, caches.
-
-For the command ``affinedp doctor``.  Nothing is installed, sent or changed.
-"""
+"""``affinedp doctor``: what of the surroundings is there; nothing is installed, sent or changed."""
 
 from __future__ import annotations
 
@@ -9,9 +6,8 @@ import platform
 import re
 import shutil
 import socket
-from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import Literal, NamedTuple
 
 from typer import Option
 
@@ -28,11 +24,9 @@ BACKENDS = {"dask": "distributed", "ray": "ray"}  # of joblib, beside the loky i
 SECONDS_FOR_A_BROKER = 3.0
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing that was looked at."""
 
-    # "core", "extras", "parallel" or "brokers"
     area: str
     what: str
     # missing things are optional; a problem keeps affinedp from working as it should
@@ -51,28 +45,20 @@ def doctor(
     affinedp doctor
     affinedp doctor --broker localhost:1883 --json
     """
-    findings = diagnose(broker or ())
-    rows = [asdict(finding) for finding in findings]
+    findings = [*_core(), *_extras(), *_brokers(broker or ())]
+    amiss = any(finding.status == "problem" for finding in findings)
     return Answer(
-        rows,
-        lambda: say_table(("area", "what", "status", "detail"), [row.values() for row in rows]),
-        KEPT if healthy(findings) else NOT_KEPT,
+        [finding._asdict() for finding in findings],
+        lambda: say_table(Finding._fields, findings),
+        NOT_KEPT if amiss else KEPT,
     )
 
 
-def diagnose(brokers: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Look at everything that affinedp can use; the trial release is thrown away.
-
-    >>> found = {finding.what: finding.status for finding in diagnose()}
-    >>> found["numpy"], found["trial release"]
-    ('fine', 'fine')
-    """
-    return (*_core(), *_extras(), *_parallel(), *_brokers(brokers))
-
-
-def healthy(findings: Iterable[Finding]) -> bool:
-    """Return whether nothing is a problem; what is merely missing does not count."""
-    return all(finding.status != "problem" for finding in findings)
+def _found(
+    area: str, what: str, there: str | None, advice: str, lacking: Status = "missing"
+) -> Finding:
+    """What is there, or what to do to have it."""
+    return Finding(area, what, "fine" if there else lacking, there or advice)
 
 
 def _version(package: str) -> str | None:
@@ -88,7 +74,7 @@ def _packages() -> dict[str, list[str]]:
     """What affinedp needs, by extra; without any under an empty name."""
     from importlib import metadata
 
-    found: dict[str, list[str]] = {}
+    found: dict[str, list[str]] = {"": []}
     for line in metadata.requires("affinedp") or ():
         extra = re.search(r"extra == ['\"](\w+)", line)
         (name,) = re.findall(r"^[\w.-]+", line)
@@ -96,49 +82,32 @@ def _packages() -> dict[str, list[str]]:
     return {extra: names for extra, names in found.items() if extra not in NOT_FOR_USERS}
 
 
-def _found(area: str, what: str, detail: str | None, advice: str) -> Finding:
-    """What is there, or what to do to have it; it is optional."""
-    return Finding(area, what, "fine" if detail else "missing", detail or advice)
-
-
-def _core() -> Iterable[Finding]:
+def _core() -> Iterator[Finding]:
     python = f"{platform.python_version()} ({platform.python_implementation()})"
     yield Finding("core", "affinedp", "fine", f"{__version__} on Python {python}")
     for package in _packages()[""]:
-        version = _version(package)
         advice = "needed; install affinedp again"
-        yield Finding("core", package, "fine" if version else "problem", version or advice)
-    yield _circuit_cache()
-    yield _trial_release()
-
-
-def _circuit_cache() -> Finding:
-    """Say where compiled circuit searches are kept; without a place each process compiles anew."""
+        yield _found("core", package, _version(package), advice, "problem")
     try:
         from affinedp.neighbours.circuits import compiled
 
         place = compiled.column_side.fast._cache.cache_path  # type: ignore[attr-defined]
+        advice = "each process compiles anew, for some seconds: set NUMBA_CACHE_DIR"
+        yield _found("core", "compiled cache", place and str(place), advice)
     except Exception as error:  # numba and LLVM fail in many ways
-        return Finding("core", "circuit search", "problem", f"numba does not load: {error}")
-    advice = "each process compiles anew, for some seconds: set NUMBA_CACHE_DIR"
-    return _found("core", "compiled cache", place and str(place), advice)
-
-
-def _trial_release() -> Finding:
-    """Publish made-up data once: sampler, exact arithmetic and all."""
-    try:
+        yield Finding("core", "circuit search", "problem", f"numba does not load: {error}")
+    try:  # made-up data, published once: sampler, exact arithmetic and all
         from affinedp.designs.laplace import iid_noise
         from affinedp.domains.manifold import AffineManifold
 
         iid_noise(AffineManifold([[1, -1]]), law="laplace", epsilon=1.0).release([0.0, 0.0])
+        told = "noise is drawn from the randomness of the system"
+        yield Finding("core", "trial release", "fine", told)
     except Exception as error:  # a broken sampler must be reported, whatever it raises
-        return Finding("core", "trial release", "problem", f"{type(error).__name__}: {error}")
-    return Finding(
-        "core", "trial release", "fine", "noise is drawn from the randomness of the system"
-    )
+        yield Finding("core", "trial release", "problem", f"{type(error).__name__}: {error}")
 
 
-def _extras() -> Iterable[Finding]:
+def _extras() -> Iterator[Finding]:
     for extra, packages in _packages().items():
         if not extra:
             continue
@@ -147,21 +116,14 @@ def _extras() -> Iterable[Finding]:
         there = ", ".join(f"{package} {version}" for package, version in versions.items())
         some = f"{', '.join(missing)}: " if len(missing) < len(packages) else ""
         yield _found("extras", extra, None if missing else there, some + install_command(extra))
-
-
-def _parallel() -> Iterable[Finding]:
-    joblib = _version("joblib")
-    if joblib is not None:
-        from joblib import cpu_count
-
-        yield Finding("parallel", "loky", "fine", f"joblib {joblib}, {cpu_count()} cores")
-    for backend, package in BACKENDS.items():
+    for backend, package in {"loky": "joblib", **BACKENDS}.items():
         version = _version(package)
-        there = f"{package} {version}" if version else None
-        yield _found("parallel", backend, there, f"pip install {package}")
+        named = f"{package} {version}" if version else None
+        yield _found("parallel", backend, named, f"pip install {package}")
 
 
-def _brokers(addresses: Sequence[str]) -> Iterable[Finding]:
+def _brokers(addresses: Sequence[str]) -> Iterator[Finding]:
+    from affinedp.mqtt.broker import Broker
     from affinedp.mqtt.local_broker import has_embedded
 
     embedded = has_embedded() and _version("paho-mqtt") is not None
@@ -171,19 +133,12 @@ def _brokers(addresses: Sequence[str]) -> Iterable[Finding]:
     advice = "only to run a broker for use (Debian: apt install mosquitto)"
     yield _found("brokers", "mosquitto", shutil.which("mosquitto"), advice)
     for address in addresses:
-        yield _reach(address)
-
-
-def _reach(address: str) -> Finding:
-    from affinedp.mqtt.broker import Broker
-
-    try:
-        broker = Broker.parse(address)
-        where = (broker.host, broker.port)
-        socket.create_connection(where, SECONDS_FOR_A_BROKER).close()
-    except AffineDPError as error:
-        return Finding("brokers", address, "problem", str(error))
-    except OSError as error:
-        reason = error.strerror or str(error) or type(error).__name__
-        return Finding("brokers", address, "problem", f"cannot be reached: {reason}")
-    return Finding("brokers", broker.address, "fine", "answers")
+        try:
+            broker = Broker.parse(address)
+            socket.create_connection((broker.host, broker.port), SECONDS_FOR_A_BROKER).close()
+            yield Finding("brokers", broker.address, "fine", "answers")
+        except AffineDPError as error:
+            yield Finding("brokers", address, "problem", str(error))
+        except OSError as error:
+            reason = error.strerror or str(error) or type(error).__name__
+            yield Finding("brokers", address, "problem", f"cannot be reached: {reason}")

@@ -23,16 +23,13 @@ FIRST_BYTES = 4096
 MOST_BYTES = 8_000_000
 DATA = (".csv", ".parquet", ".xlsx")
 # What only one kind of file that people write has at its top.
-OWN_KEYS: dict[str, Kind] = {
-    "plant": "loop", "controller": "loop", "links": "network", "rounds": "network",
-    "noise": "problem", "query": "problem", "D": "problem", "public_entries": "problem",
-    "totals": "table description", "hierarchy": "table description",
-    "attributes": "table description", "places": "table description",
-    "row_totals": "table description", "changes": "table description",
-    "margins": "table description", "columns": "table description",
-    "public": "table description", "public_rows": "table description",
-    "index": "table description", "rounding": "table description", "output": "table description",
-}  # fmt: skip
+OWN_KEYS: dict[Kind, str] = {
+    "loop": "plant controller",
+    "network": "links rounds",
+    "problem": "noise query D public_entries",
+    "table description": "totals hierarchy attributes places row_totals changes margins columns "
+    "public public_rows index rounding output",
+}
 USES: dict[Kind, str] = {
     "problem": "affinedp design {file} -o mechanism.json makes a mechanism of it, and affinedp "
     "verify {file} says what its noise promises",
@@ -71,7 +68,7 @@ def _by_keys(path: Path) -> Kind:
     from affinedp.files.documents import read_document
 
     keys = read_document(path)
-    found = {OWN_KEYS[key] for key in keys if key in OWN_KEYS}
+    found = {kind for kind, own in OWN_KEYS.items() if not keys.keys().isdisjoint(own.split())}
     if "loop" in found or "network" in found:  # those have [noise] or other names, too
         found &= {"loop", "network"}
     if len(found) == 1:

@@ -10,8 +10,8 @@ from typer import Argument, Option
 
 from affinedp.cli.commands import Answer
 from affinedp.cli.exits import KEPT, NOT_KEPT
-from affinedp.cli.output import finite, for_people
-from affinedp.errors import AffineDPError
+from affinedp.cli.output import finite
+from affinedp.errors import AffineDPError, left_words
 from affinedp.files.values import visible
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def show(path: str = _LEDGER) -> Answer:
         f"unit        {visible(answer['unit'] or 'that of the first charge')}",
         f"cap         ε = {answer['epsilon']:g}, δ = {answer['delta']:g}",
         f"charges     {answer['charges']}, {answer['not_confirmed']} not confirmed",
-        f"remaining   about ε = {for_people(answer['remaining'])}",
+        f"remaining   about ε = {left_words(answer['remaining'])}",
         f"spent       ε = {spent:.6g}, {about}",
     ]
     if answer["moved_to"] is not None:

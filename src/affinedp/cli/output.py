@@ -93,17 +93,6 @@ def _widths(lines: list[list[str]], most: int) -> list[int] | None:
     return widths
 
 
-def for_people(epsilon: float) -> str:
-    """Return an ε that is left as people read it: what only rounding left is nothing.
-
-    Examples
-    --------
-    >>> for_people(2.9976e-15), for_people(0.25)
-    ('0', '0.25')
-    """
-    return f"{round(epsilon, 12):.6g}"
-
-
 def finite(value: float) -> float | None:
     """Return a number that JSON can hold: infinity is None."""
     return value if math.isfinite(value) else None
@@ -148,17 +137,16 @@ def promise_as_json(
 
 def mechanism_as_json(mechanism: Any) -> dict[str, Any]:
     """Return a mechanism's promise and cost for programs."""
-    answer = promise_as_json(mechanism.guarantee)
-    if hasattr(mechanism, "alternatives") and hasattr(mechanism, "excess"):
-        answer |= {
-            "expected_squared_error": finite(mechanism.expected_squared_error),
-            "gap": mechanism.gap,
-            "lower_bound": mechanism.lower_bound,
-            "excess": mechanism.excess,
-            "bound_certified": mechanism.least is not None,
-            "alternatives": [asdict(other) for other in mechanism.alternatives],
-        }
-    return {**answer, "notes": list(mechanism.notes)}
+    return {
+        **promise_as_json(mechanism.guarantee),
+        "expected_squared_error": finite(mechanism.expected_squared_error),
+        "gap": mechanism.gap,
+        "lower_bound": mechanism.lower_bound,
+        "excess": mechanism.excess,
+        "bound_certified": mechanism.least is not None,
+        "alternatives": [asdict(other) for other in mechanism.alternatives],
+        "notes": list(mechanism.notes),
+    }
 
 
 def outcome_as_json(outcome: Any) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,12 +19,17 @@ from affinedp.errors import AffineDPError
 
 if TYPE_CHECKING:
     from affinedp.files.problem import Problem
-    from affinedp.mechanism import Mechanism
     from affinedp.privacy.guarantee import Guarantee
 
-# What noise is designed for unless something else is said.
-PLAN: Mapping[str, Any] = MappingProxyType({"releases": 1, "objective": "sum", "integers": False})
+AnyLaw = Literal["auto", "gaussian", "laplace", "knorm", "staircase", "productnorm"]
+# The law that each of the paper's algorithms is for.
+PAPER: Mapping[str, Literal["gaussian", "laplace"]] = MappingProxyType(
+    {"algorithm1": "gaussian", "algorithm2": "laplace"}
+)
 _PROBLEM = Argument(..., help="Problem in TOML or JSON.", show_default=False)
+_OF_NOISE = partial(Option, rich_help_panel="Noise whose loss is told")
+_SEARCH = partial(Option, rich_help_panel="Where to look")
+_PAPER = partial(Option, rich_help_panel="The paper's algorithms")
 _CHECK_AGAINST = Option(
     None, help="Private data: say on stderr which equations it obeys that were not given."
 )
@@ -32,18 +38,18 @@ _CHECK_AGAINST = Option(
 def discover(
     data: Path = Argument(..., help="Private data, CSV or Parquet.", show_default=False),
     given: list[str] | None = Option(None, help="An equation that is known already; repeatable."),
-    design: Path | None = Option(None, help="Saved mechanism whose loss is told."),
-    law: Literal["gaussian", "laplace"] | None = Option(None, help="Of the noise (default: by δ)."),
-    epsilon: float = Option(1.0, help="What independent noise was meant for."),
-    delta: float = Option(0.0, help="δ that goes with it."),
-    mu: float = Option(1.0, help="How far one number may move."),
-    rows: bool = Option(True, help="Look for equations between rows too."),
-    lag: list[int] | None = Option(None, help="Rows to look back; repeatable."),
-    order: str = Option("", help="Column that orders the rows in time."),
-    by: list[str] | None = Option(None, help="Column that labels groups of rows; repeatable."),
-    chance: float = Option(1e-4, help="Equations by chance that are accepted."),
-    seed: int = Option(0, help="Which rows and columns are looked at."),
     as_toml: bool = Option(False, "--toml", help="Print TOML to paste."),
+    design: Path | None = _OF_NOISE(None, help="A saved mechanism; else independent noise:"),
+    law: Literal["gaussian", "laplace"] | None = _OF_NOISE(None, help="Its law (default: by δ)."),
+    epsilon: float = _OF_NOISE(1.0, help="What it was meant for."),
+    delta: float = _OF_NOISE(0.0, help="δ that goes with it."),
+    mu: float = _OF_NOISE(1.0, help="How far one number may move."),
+    rows: bool = _SEARCH(True, help="Look for equations between rows too."),
+    lag: list[int] | None = _SEARCH(None, help="Rows to look back; repeatable."),
+    order: str | None = _SEARCH(None, help="Column that orders the rows in time."),
+    by: list[str] | None = _SEARCH(None, help="Column that labels groups of rows; repeatable."),
+    chance: float = _SEARCH(1e-4, help="Equations by chance that are accepted."),
+    seed: int = _SEARCH(0, help="Which rows and columns are looked at."),
 ) -> Answer:
     """Find the linear equations that DATA obeys, and what each would cost if it were known.
 
@@ -72,7 +78,7 @@ def discover(
         mu=mu,
         between_rows=rows,
         lags=lag or (1,),
-        order=order or None,
+        order=order,
         by=by or None,
         chance=chance,
         seed=seed,
@@ -130,20 +136,14 @@ def verify(
 def design(
     problem: Path = _PROBLEM,
     output: Path | None = Option(None, "--output", "-o", help="Mechanism file to write."),
-    law: Literal["auto", "gaussian", "laplace", "knorm"] | None = Option(
-        None, help="Law of the noise; auto: the least error (default: problem's, or auto)."
+    law: AnyLaw | None = Option(
+        None,
+        metavar="LAW",
+        help="gaussian, laplace, knorm, staircase, productnorm or auto, the least error "
+        "(default: problem's, or auto).",
     ),
     epsilon: float | None = Option(None, help="ε to keep."),
     delta: float | None = Option(None, help="δ to keep (Gaussian)."),
-    method: Literal["optimal", "algorithm1", "algorithm2"] = Option(
-        "optimal", help="optimal, or the paper's algorithm1 (Gaussian) or algorithm2 (Laplace)."
-    ),
-    basis: Path | None = Option(
-        None, help="CSV file with Λ̄ of algorithm1 or algorithm2, a row per output."
-    ),
-    covariance: Path | None = Option(
-        None, help="CSV file with Σ of algorithm1, in coordinates of Λ̄."
-    ),
     releases: int = Option(1, help="Planned releases that keep the promise together."),
     objective: Literal["sum", "largest"] = Option(
         "sum", help="What is least: sum of squared errors, or largest variance."
@@ -154,6 +154,15 @@ def design(
     check_against: Path | None = _CHECK_AGAINST,
     preview: bool = Option(
         False, "--preview", help="Show promise and accuracy only; nothing is written."
+    ),
+    method: Literal["optimal", "algorithm1", "algorithm2"] = _PAPER(
+        "optimal",
+        metavar="METHOD",
+        help="algorithm1 (Gaussian) or algorithm2 (Laplace), in place of the least noise.",
+    ),
+    basis: Path | None = _PAPER(None, help="CSV file with Λ̄, a row per output."),
+    covariance: Path | None = _PAPER(
+        None, help="CSV file with Σ of algorithm1, in coordinates of Λ̄."
     ),
 ) -> Answer:
     """Design the least noise that keeps the promise in PROBLEM, and save it.
@@ -169,6 +178,10 @@ def design(
     affinedp design problem.toml -o mechanism.json --epsilon 1 --delta 1e-6
     affinedp design problem.toml --preview
     """
+    from affinedp.designs.choose import design as least_noise
+    from affinedp.designs.gaussian import design_gaussian
+    from affinedp.designs.laplace import design_laplace
+    from affinedp.files.documents import matrix
     from affinedp.files.problem import read_problem
 
     expect(problem, "problem")
@@ -178,48 +191,46 @@ def design(
         raise AffineDPError("--preview writes nothing: leave out -o")
     read = read_problem(problem)
     say_forgotten(read, check_against)
-    own_law, algorithm = _algorithm(method, law, basis, covariance)
-    plan = {"releases": releases, "objective": objective, "integers": integers}
-    mechanism = design_problem(read, law or own_law or read.law, epsilon, delta, algorithm, plan)
+    own = PAPER.get(method)
+    chosen = law or own or read.law
+    if own not in (None, chosen):
+        raise AffineDPError(f"{method} designs {own} noise, not {chosen}")
+    epsilon, delta = kept(epsilon, delta, read, chosen == "gaussian")
+    integers = integers or read.integers
+    asked: dict[str, Any] = {
+        "epsilon": epsilon,
+        "query": read.query,
+        "adjacency": read.adjacency,
+    }
+    if own is None:
+        if basis or covariance:
+            raise AffineDPError(
+                "a basis or a covariance goes with --method algorithm1 or algorithm2"
+            )
+        asked |= {"law": chosen or "auto", "releases": releases, "objective": objective}
+        mechanism = least_noise(read.manifold, delta=delta, integers=integers, **asked)
+    else:
+        if (releases, objective, integers) != (1, "sum", False):
+            raise AffineDPError(
+                "planned releases, objectives and integers go with --method optimal"
+            )
+        if own == "laplace" and covariance:
+            raise AffineDPError(
+                "algorithm2 takes a basis and scales it; a covariance is for algorithm1"
+            )
+        for name, file in (("basis", basis), ("covariance", covariance)):
+            if file is not None:
+                asked[name] = matrix(file.name, f"--{name}", file.parent, None).numbers
+        asked["method"] = method
+        if own == "gaussian":
+            mechanism = design_gaussian(read.manifold, delta=delta, **asked)
+        else:
+            mechanism = design_laplace(read.manifold, **asked)
+    mechanism = mechanism.with_names(read.output_names)
     if output is not None:
         mechanism.save(output)
-
     written = "\nnothing was written" if preview else ""
     return Answer(mechanism_as_json(mechanism), f"{mechanism.report()}{written}")
-
-
-def design_problem(
-    problem: Problem,
-    law: str | None,
-    epsilon: float | None,
-    delta: float | None,
-    algorithm: Mapping[str, Any] = MappingProxyType({}),
-    plan: Mapping[str, Any] = PLAN,
-) -> Mechanism:
-    """Design the noise that a problem asks for, or what options ask for instead."""
-    from affinedp.designs.choose import design as design_least
-    from affinedp.designs.gaussian import design_gaussian
-    from affinedp.designs.laplace import design_laplace
-
-    epsilon, delta = kept(epsilon, delta, problem, law == "gaussian")
-    manifold = problem.manifold
-    shared: dict[str, Any] = {
-        "epsilon": epsilon,
-        "query": problem.query,
-        "adjacency": problem.adjacency,
-        **algorithm,
-    }
-    designed: Mechanism
-    if not algorithm:
-        chosen: Any = law or "auto"
-        designed = design_least(manifold, delta=delta, law=chosen, **plan, **shared)
-    elif plan != PLAN:
-        raise AffineDPError("planned releases, objectives and integers go with --method optimal")
-    elif law == "gaussian":
-        designed = design_gaussian(manifold, delta=delta, **shared)
-    else:
-        designed = design_laplace(manifold, **shared)
-    return designed.with_names(problem.output_names)
 
 
 def kept(
@@ -265,32 +276,6 @@ def _asked(
             raise AffineDPError("δ asks for a promise only together with ε: give epsilon too")
         return None
     return kept(epsilon, delta, problem)
-
-
-def _algorithm(
-    method: str, law: str | None, basis: Path | None, covariance: Path | None
-) -> tuple[str | None, dict[str, Any]]:
-    """The law that a method is for, and what its design takes, with matrices read."""
-    own = {"optimal": None, "algorithm1": "gaussian", "algorithm2": "laplace"}[method]
-    if law is not None and own not in (None, law):
-        raise AffineDPError(f"{method} designs {own} noise, not {law}")
-    if method == "optimal":
-        if basis or covariance:
-            raise AffineDPError(
-                "a basis or a covariance goes with --method algorithm1 or algorithm2"
-            )
-        return None, {}
-    if method == "algorithm2" and covariance:
-        raise AffineDPError(
-            "algorithm2 takes a basis and scales it; a covariance is for algorithm1"
-        )
-    from affinedp.files.documents import matrix
-
-    options: dict[str, Any] = {"method": method}
-    for name, file in (("basis", basis), ("covariance", covariance)):
-        if file is not None:
-            options[name] = matrix(file.name, f"--{name}", file.parent, None).numbers
-    return own, options
 
 
 def _verdict(guarantee: Guarantee, asked: tuple[float, float] | None, holds: bool | None) -> str:

@@ -11,8 +11,8 @@ from typer import Argument, Option
 from affinedp.cli.commands import Answer
 from affinedp.cli.file_kinds import about, expect
 from affinedp.cli.options import SAME_SECRET
-from affinedp.cli.output import for_people, mechanism_as_json, promise_as_json, warn
-from affinedp.errors import AffineDPError
+from affinedp.cli.output import mechanism_as_json, promise_as_json, warn
+from affinedp.errors import AffineDPError, left_words
 
 NO_LEDGER = "no ledger was given (--ledger): nothing keeps count of this release"
 
@@ -73,7 +73,7 @@ def release(
         words["rows"] = rows
         answer, lines = _with_mechanism(mechanism, data, output, ledger, same_secret, words)
     if answer["budget_left"] is not None:
-        left = for_people(answer["budget_left"])
+        left = left_words(answer["budget_left"])
         lines.append(f"budget left: ε = {left} at δ = {answer['budget_delta']:g}")
     if ledger is None:
         warn(NO_LEDGER)
@@ -163,11 +163,14 @@ def _with_mechanism(
     words: dict[str, Any],
 ) -> Told:
     """Publish with a saved mechanism."""
-    import numpy as np
-    import pandas
-
     from affinedp.cli.pending import budget_left, settled_in_the_end
-    from affinedp.files.data import check_writable, read_table, with_ends, write_table
+    from affinedp.files.data import (
+        as_published,
+        check_writable,
+        reach_of,
+        read_table,
+        write_table,
+    )
     from affinedp.mechanism import Mechanism
     from affinedp.record import checked_bound
 
@@ -175,22 +178,11 @@ def _with_mechanism(
     loaded = Mechanism.load(mechanism)
     check_writable(output)
     table = read_table(data)
-    # noise is symmetric: how far numbers may be off is known before anything is charged
-    try:
-        reach = loaded.interval(np.zeros(len(loaded.output_names)), bound=words["bound"]).high
-    except AffineDPError:  # noise of which no reach is known is published without
-        reach = np.array([])
+    reach = reach_of(loaded, words["bound"])
     with settled_in_the_end(ledger, same_secret) as budget:
         with about(data):
             published = loaded.release(table, ledger=budget, **words)
-        whole = loaded.publishes_whole_numbers
-        if whole:
-            reach = np.ceil(reach)
-        ends = {
-            name: (published[name] - one, published[name] + one)
-            for name, one in zip(loaded.output_names, reach.tolist())
-        }
-        write_table(pandas.DataFrame(with_ends(published, ends)), output, whole=whole)
+        write_table(as_published(loaded, published, reach), output)
     answer = {
         "promise_of_each_row": promise_as_json(loaded.guarantee),
         "rows": len(published),
@@ -217,6 +209,7 @@ def release_file(
     from affinedp.cli.pending import budget_left, settled_in_the_end
     from affinedp.cli.tables import labelled_table
     from affinedp.files.data import check_writable, read_table, write_table
+    from affinedp.intervals import checked_level
     from affinedp.tables.files import MarginFile, read_release
 
     read: Any = read_release(description)
@@ -224,14 +217,19 @@ def release_file(
     noise = None if margins else _beside(output, read.noise)
     page = _beside(output, read.report)
     further = [path for path in (noise, page) if path is not None]
-    check_writable(output)
-    if output.resolve() == data.resolve():
-        raise AffineDPError(f"{output} is the private table itself: choose another output")
-    _check_further(further, force)
+    for path in (output, *further):
+        check_writable(path, page=path is page)
+        if path.resolve() == data.resolve():
+            raise AffineDPError(f"{path} is the private table itself: choose another output")
+    if noise is not None and noise == page:
+        raise AffineDPError(f"{page}: noise and report need files of their own")
+    _refuse_to_overwrite(further, force)
+    checked_level(read.level)
     words: dict[str, Any] = {"label": label}
     if margins:
         table = read_table(data)
         words |= {"count": read.count, "person": read.person}
+        read.release.tree.nodes(read.at)  # an unknown level is refused before the charge
     else:
         table = labelled_table(data, read.index)
         words |= {"bound": read.bound if bound is None else bound, "sampler": sampler}
@@ -283,15 +281,6 @@ def _beside(output: Path, name: str | None) -> Path | None:
         return None
     place = output.parent / name
     return place.with_name(f"{output.stem}-{place.name}")
-
-
-def _check_further(paths: list[Path], force: bool) -> None:
-    for path in paths:
-        if path.suffix.lower() == ".pdf":
-            raise AffineDPError(f"{path}: a report is an HTML page, which prints: name it .html")
-        if not path.parent.is_dir():
-            raise AffineDPError(f"{path} cannot be written: no such folder")
-    _refuse_to_overwrite(paths, force)
 
 
 def _refuse_to_overwrite(paths: list[Path], force: bool) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
 
 import typer
 from typer import Argument, Option
@@ -57,7 +56,7 @@ def audit(
 
 
 def reproduce(
-    part: Literal["all", "examples", "control", "consensus"] = Argument("all", help="What of it."),
+    part: str = Argument("all", help="examples, control, consensus or all."),
     out: Path | None = Option(None, help="Folder for figures and results."),
     rows: bool = Option(False, "--rows", help="Print every number, even with --out."),
 ) -> Answer:
@@ -100,7 +99,11 @@ def reproduce(
 
 def studio(
     port: int | None = Option(
-        None, help="Where to listen (default: 8642, or any that is free).", min=0, max=65535
+        None,
+        metavar="PORT",
+        help="Where to listen (default: 8642, or any that is free).",
+        min=0,
+        max=65535,
     ),
     open_page: bool = Option(True, "--open/--no-open", help="Open the page in a browser."),
 ) -> None:

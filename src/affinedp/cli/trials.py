@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,8 @@ def trial(
     broker: str | None = Option(None, help="Public broker, host:port (default: start one)."),
     resolution: str | None = Option(
         None,
-        help="Step of the sensors, to which the plant rounds (default: the noise's, or exact).",
+        help="Step of the sensors, to which the plant rounds (default: that of [sensors], else the "
+        "noise's, or exact).",
     ),
     period: float = PERIOD,
 ) -> Answer:
@@ -72,8 +73,9 @@ def trial(
     affinedp control trial loop.toml
     affinedp control trial loop.toml --broker localhost:1883 --period 0.1
     """
-    from affinedp.control.alarms import alarms_of
-    from affinedp.control.overheard import eavesdropper
+    from affinedp.control.by_time import eavesdropper
+    from affinedp.control.recordings import alarms_of
+    from affinedp.mqtt.loop_process import CLIPPED
 
     read = read_loop_of(loop)
     check_start(read, loop)
@@ -91,8 +93,10 @@ def trial(
         designed = load_noise(noise)
         read.check_noise(designed)
         read.check_sensors(designed)
-    if resolution is None:
-        resolution = ",".join(map(repr, designed.design.resolution)) or "exact"
+    if resolution is None and "resolution" not in read.sensors:
+        sent = designed.design.sent
+        resolution = "exact" if sent is None else ",".join(map(repr, sent.resolution)) or "exact"
+    steps = [] if resolution is None else ["--resolution", resolution]
     running: Processes = {}
     with ExitStack() as stack:
         stop = stack.enter_context(attended())
@@ -105,11 +109,11 @@ def trial(
             "cloud": [loop],
             "gateway": [
                 loop, "--mechanism", noise, "--state", home / "secret.db", "--in-broker", own,
-                "--resolution", resolution,
+                *steps,
             ],
             "plant": [
                 loop, "--out-broker", own, "--log", home / "plant.jsonl", "--period", period,
-                "--resolution", resolution,
+                *steps,
             ],
         }  # fmt: skip
         for name, words in commands.items():
@@ -133,6 +137,7 @@ def trial(
         lines.append(f"the noise {verdict} {guarantee.asked}, as was asked")
     title = designed.report().title
     lines += [f"{title}; affinedp report {noise} says what it hides and costs", *said.values()]
+    lines += [line for line in _said(home / "cloud.log") if CLIPPED in line]
     tracked = _tracked(read, home / "plant.jsonl")
     lines += [
         f"tracking: {name} was off by {error:.4g} (root mean square)"
@@ -142,7 +147,7 @@ def trial(
     lines += [f"learned: {line}" for line in learned.sentences()]
     ends = {
         "tracking_error": tracked,
-        "learned": dict(zip(learned.names, learned.deviations[-1].tolist())),
+        "learned": dict(zip(learned.names, learned.covariance.diagonal() ** 0.5)),
         "folder": str(home),
         "exit_code": code,
         "last_words": said,
@@ -196,7 +201,12 @@ def launch(
     if one_end and not rerun:  # nobody would speak any more
         typer.echo("all agents have done their rounds: --rerun begins again", err=True)
         return _seen(home, names)
-    values = _value_files(found, home)
+    for name in names:
+        if name not in found.values and not (home / f"{name}.db").exists():
+            raise AffineDPError(
+                f"there is no value for agent {name!r}: a trial needs all of them, in [values] of "
+                "the network file"
+            )
     if sealed:
         _make_keys(found, home)
     words = ["--network", network, "--run", _run(reached, rerun)]
@@ -209,11 +219,9 @@ def launch(
             f"{len(names)} agents meet under {topic} at {place.address}; see {home}", err=True
         )
         bar = stack.enter_context(Progress(f"{len(names)} agents"))
-        stack.callback(_remove, values, home)
         stack.callback(lambda: _end_all(agents.values()))
         for name in names:
             own = ["--id", name, "--state", home / f"{name}.db", "--broker", place.address]
-            own += ["--value-file", values[name]] if name in values else []
             own += ["--keys", home / f"{name}.keys"] if sealed else []
             agents[name] = _start(home / f"{name}.log", ["consensus", "agent", *own, *words])
         failed = _watch(agents, monitor, bar, goal, stop)
@@ -302,7 +310,7 @@ def _start(log: Path, words: Iterable[object]) -> subprocess.Popen[bytes]:
 def started() -> None:
     """Run the command line until whoever started this process is gone."""
     from affinedp.cli.app import main
-    from affinedp.mqtt.lifeline import when_input_ends
+    from affinedp.mqtt.local_broker import when_input_ends
 
     def end() -> None:
         if hasattr(signal, "pthread_kill"):  # also wakes it up
@@ -317,8 +325,13 @@ def started() -> None:
 
 
 def _last_words(log: Path) -> str:
-    said = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
-    return said[-1].removeprefix("affinedp: ") if said else "it said nothing"
+    said = _said(log)
+    return said[-1] if said else "it said nothing"
+
+
+def _said(log: Path) -> list[str]:
+    lines = log.read_text(encoding="utf-8", errors="replace").strip().splitlines()
+    return [line.removeprefix("affinedp: ") for line in lines]
 
 
 def _code(code: int) -> int:
@@ -372,34 +385,6 @@ def _run(reached: list[tuple[int, int]], rerun: bool) -> int:
     """The number of the run: that of the states, or the next one if they differ."""
     runs = {run for run, _ in reached}
     return max(runs, default=1) + int(bool(runs and rerun) or len(runs) > 1)
-
-
-def _value_files(found: NetworkFile, home: Path) -> dict[str, Path]:
-    """Files with the values of agents, for their owner only.
-
-    Also of those that have drawn: they refuse a value that is not theirs any more.
-    """
-    files = {}
-    for name in found.consensus.process_names:
-        if name not in found.values:
-            if (home / f"{name}.db").exists():
-                continue  # the state holds the value
-            raise AffineDPError(
-                f"there is no value for agent {name!r}: a trial needs all of them, in [values] of "
-                "the network file"
-            )
-        files[name] = home / f"{name}.txt"
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
-        with open(os.open(files[name], flags, 0o600), "w", encoding="utf-8") as file:
-            file.write(f"{found.values[name]!r}\n")
-    return files
-
-
-def _remove(values: Mapping[str, Path], home: Path) -> None:
-    """Remove value files that are not needed any more: the states hold the values."""
-    for name, file in values.items():
-        if (home / f"{name}.db").exists():
-            file.unlink(missing_ok=True)
 
 
 def _make_keys(found: NetworkFile, home: Path) -> None:

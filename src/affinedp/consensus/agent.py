@@ -17,28 +17,22 @@ import json
 import math
 import os
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
-from affinedp.budget.events import Closing
+from affinedp.arrays import yes_or_no
 from affinedp.budget.ledger import Ledger
-from affinedp.consensus.message import (
-    FREE,
-    LARGEST_RUN,
-    AgentMessage,
-    checked_name,
-    checked_number,
-    checked_weights,
-    next_message,
-)
 from affinedp.consensus.one_draw import AgentNoise
-from affinedp.consensus.readouts import Readout, noise_share
+from affinedp.consensus.runs import Readout, noise_share
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import real_number, whole_number
 from affinedp.privacy.guarantee import Guarantee
-from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
+from affinedp.stream.run import Asked, Beginning, Held, Memory, Owner, Run, RunError
 
+LONGEST_NAME = 64
+LARGEST_RUN = (1 << 53) - 1  # the largest whole number that every JSON parser keeps
+FREE = "The draw is kept, and to begin again with it (rerun) costs nothing"
 Heard = Literal["new", "repeated", "late", "own", "of an earlier run"]
 
 # a copy that is used too gives nothing away: all that it can say follows from published messages
@@ -46,7 +40,85 @@ AGENT = Owner("agent", "value", copies_leak=False)
 FIRST_RUN = 1
 
 
-class Agent(Closing):
+@dataclass(frozen=True)
+class AgentMessage:
+    """What an agent says to a neighbour, in public."""
+
+    agent: str
+    to: str
+    run: int
+    round: int
+    rounds: int | None
+    y: float
+    previous: float | None
+    weight: float
+
+    def __post_init__(self) -> None:
+        checked_name(self.agent)
+        checked_name(self.to)
+        whole_number(self.run, "run", 0, LARGEST_RUN)
+        t = whole_number(self.round, "round", 0, LARGEST_RUN)
+        if self.rounds is not None:
+            whole_number(self.rounds, "rounds", 0, LARGEST_RUN)
+        said = [self.y, self.weight, *([] if self.previous is None else [self.previous])]
+        if not all(type(value) is float and math.isfinite(value) for value in said):
+            raise AffineDPError(f"agent {self.agent!r} sent what is no number in round {t}")
+        if t == 0 and self.previous is not None:
+            raise AffineDPError("there is no message before that of round 0")
+
+
+def next_message(own: float, heard: Mapping[str, float], weights: Mapping[str, float]) -> float:
+    """Return y_i(t+1) = y_i(t) + Σ_j w_ij (y_j(t) − y_i(t)) (section VI of the paper).
+
+    The sum is rounded once, so the order of the neighbours does not matter.
+
+    >>> next_message(10.0, {"1": 2.0, "5": 6.0}, {"1": 0.25, "5": 0.25})
+    7.0
+    """
+    try:
+        moved = math.fsum([own, *(weights[agent] * (heard[agent] - own) for agent in weights)])
+    except (OverflowError, ValueError):  # beyond double precision, or ∞ − ∞
+        moved = math.inf
+    if not math.isfinite(moved):
+        raise AffineDPError(
+            "the messages grow beyond double precision: the weights are too large for this "
+            f"network, or a neighbour's message was forged. {FREE}"
+        )
+    return moved
+
+
+def checked_name(name: str) -> str:
+    """Return the name of an agent, or refuse it."""
+    is_text = isinstance(name, str) and 1 <= len(name) <= LONGEST_NAME
+    if not is_text or not all(c.isalnum() or c in "_-." for c in name):
+        raise AffineDPError(
+            f"{str(name)[:LONGEST_NAME]!r} is no name of an agent: use 1 to {LONGEST_NAME} "
+            "letters, digits, _, - and ."
+        )
+    return name
+
+
+def checked_weights(name: str, weights: Mapping[str, float]) -> dict[str, float]:
+    """Return the weights of the links of an agent, sorted by neighbour, or refuse them."""
+    if not isinstance(weights, Mapping) or not weights:
+        raise AffineDPError(f"agent {name!r} has no neighbours: give their names and weights")
+    found = {}
+    for agent in sorted(weights, key=str):
+        if checked_name(agent) == name:
+            raise AffineDPError(f"agent {name!r} is among its own neighbours: leave it out")
+        what = f"the weight of agent {agent!r}"
+        found[agent] = real_number(weights[agent], what, positive=True)
+    total = math.fsum(found.values())
+    if total >= 2:
+        # the largest eigenvalue of the Laplacian exceeds its largest diagonal entry
+        raise AffineDPError(
+            f"the weights of agent {name!r} add up to {total:g}; from 2 on the messages diverge. "
+            "Below 1 at every agent they certainly do not"
+        )
+    return found
+
+
+class Agent(Held):
     """An agent that knows its value and draws its noise once.
 
     Parameters
@@ -109,13 +181,20 @@ class Agent(Closing):
         rerun: bool = False,
         run: int | None = None,
     ) -> None:
+        yes_or_no(rerun, "rerun")
         if run is not None and (rerun or type(run) is not int or not 0 < run <= LARGEST_RUN):
             raise AffineDPError("run is a whole number from 1 on, without rerun")
-        self._name = checked_name(name)
-        asked = Asked(ledger, label or f"agent {self._name}, {Path(state).name}", redraw)
-        self._weights = checked_weights(self._name, weights)
-        secret = None if value is None else _secret_of(value)
+        if not isinstance(noise, AgentNoise | None):
+            raise AffineDPError(f"noise must be an AgentNoise, not {type(noise).__name__}")
+        if not isinstance(state, str | os.PathLike):
+            raise AffineDPError(f"state must be a path, not {type(state).__name__}")
         again = rerun and os.path.exists(state)
+        self._name = checked_name(name)
+        if label is None:
+            label = f"agent {self._name}, {Path(state).name}"
+        asked = Asked(ledger, label, redraw)
+        self._weights = checked_weights(self._name, weights)
+        secret = None if value is None else real_number(value, "the value")
 
         def begin() -> Beginning:
             return _beginning(self._name, self._weights, secret, noise)
@@ -186,7 +265,7 @@ class Agent(Closing):
         """
         t = self.round
         previous = self._own(t - 1) if t else None
-        weight = self._weights.get(neighbour, 0.0)
+        weight = self._weights.get(checked_name(neighbour), 0.0)
         return AgentMessage(self._name, neighbour, self.run, t, rounds, self._y, previous, weight)
 
     @property
@@ -194,11 +273,6 @@ class Agent(Closing):
         """The neighbours whose messages of this round have not come yet."""
         t = self.round
         return tuple(agent for agent in self._weights if (agent, t) not in self._heard)
-
-    @property
-    def commitment(self) -> str:
-        """A hash that fixes the draw without revealing it: note it elsewhere."""
-        return self._run.commitment
 
     @property
     def noise(self) -> AgentNoise:
@@ -232,10 +306,14 @@ class Agent(Closing):
             If it contradicts what its sender said before or cannot be, or if its sender uses
             another weight for the link between us, or is in a later run.
         """
+        if not isinstance(message, AgentMessage):
+            raise AffineDPError(f"an agent hears an AgentMessage, not {type(message).__name__}")
         if message.agent == self._name:
             if message.run >= self.run:
                 self._check_own(message)
             return "own"
+        if message.to != self._name:
+            raise AffineDPError(f"this message is for agent {message.to!r}, not {self._name!r}")
         if message.run < self.run:
             return "of an earlier run"
         if message.run > self.run:
@@ -244,12 +322,6 @@ class Agent(Closing):
                 f"begin run {message.run} here too (--run {message.run}). {FREE}"
             )
         self._check_weight(message)
-        said = (message.y,) if message.previous is None else (message.y, message.previous)
-        if not all(type(value) is float and math.isfinite(value) for value in said):
-            raise AffineDPError(
-                f"agent {message.agent!r} sent something that is no number in round "
-                f"{message.round}; it was not taken note of"
-            )
         if message.round > self.round + 1:
             raise AffineDPError(
                 f"agent {message.agent!r} is at round {message.round}, which it cannot reach "
@@ -312,25 +384,17 @@ class Agent(Closing):
         agents : int, optional
             n, for the corrected one.
         """
-        if readout == "corrected" and (not isinstance(agents, int) or agents < 2):
-            raise AffineDPError(
-                f"the corrected read-out needs the number of agents, at least 2, not {agents!r}"
-            )
-        share = noise_share(readout, agents or 2)
+        n = 2
+        if isinstance(readout, str) and readout == "corrected":
+            n = whole_number(agents, "for the corrected read-out the number of agents", 2)
+        share = noise_share(readout, min(n, LARGEST_RUN))
         memory = self._run.memory
         drawn = float.fromhex(memory["first"]) - float.fromhex(memory["value"])
         return self._y - share * drawn
 
-    def close(self) -> None:
-        """Close the state; the agent can be opened again and goes on where it was."""
-        self._run.close()
-
     def __repr__(self) -> str:
         where = f"run {self.run}, round {self.round}"
         return f"Agent({self._name!r}, state={str(self._run.path)!r}, {where})"
-
-    def __reduce__(self) -> NoReturn:
-        raise AffineDPError("an agent is not copied: it holds the only draw for its value")
 
     def _check_own(self, message: AgentMessage) -> None:
         """Somebody else under our name, or a state that was swapped, shows here."""
@@ -444,9 +508,3 @@ def _next_run(now: int, again: bool, run: int | None) -> int | None:
     if run is not None:
         return None if run == now else run
     return now + 1 if again else None
-
-
-def _secret_of(value: float) -> float:
-    """The value as a double, exactly; a refusal does not show it."""
-    checked_number(value, "the value")
-    return float(real_array(value, "the value"))

@@ -36,14 +36,13 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix
+from affinedp.arrays import EPS, FloatArray, IntArray, Matrix
 from affinedp.consensus.graph import Network, listed
 from affinedp.errors import AffineDPError
 from affinedp.progress import Progress
 
 # Up to here all eigenvalues (and eigenvectors, for error curves) are computed: about two seconds.
 DENSE_AGENTS = 2_000
-EPS = float(np.finfo(float).eps)
 # Probability, over the coins of the certificate alone, that a bound beyond DENSE_AGENTS is wrong.
 FAILURE = 1e-9
 # Products with the matrix that Lanczos, and each certificate, may take.
@@ -169,12 +168,14 @@ def check_convergence(network: Network) -> tuple[str, ...]:
                 "weights='metropolis'"
             )
         return (_heavy_note(heavy, "but no eigenvalue of the Laplacian reaches 2"),)
-    found = spectrum_of(network)
+    # λ_n is more than the largest weight sum
+    found = spectrum_of(network) if sums.max() < 2 else None
     # λ₂ > 0 of a connected network is known without any number
-    if not found.lambda_n_bound < 2.0:
+    if found is None or not found.lambda_n_bound < 2.0:
         worst = network.named(np.argsort(-sums)[: len(heavy)])
+        largest = f"> {sums.max():.6g}" if found is None else f"= {found.lambda_n:.6g}"
         raise AffineDPError(
-            f"differences do not die out: λ_n = {found.lambda_n:.6g}, and it must be below 2 "
+            f"differences do not die out: λ_n {largest}, and it must be below 2 "
             f"(weight sums up to {sums.max():.4g}, at {listed(worst)}). Use smaller weights, such "
             "as weights='metropolis'"
         )
@@ -305,15 +306,15 @@ def _lambda_2_bound(network: Network) -> float:
     For x of mean zero n‖x‖² = Σ_{i<j} (x_i−x_j)², and each of the n(n−1)/2 squares is at most D
     times the sum over the links of a shortest path, hence at most D xᵀLx/w_min.
     """
-    from scipy.sparse.csgraph import breadth_first_order
+    import scipy.sparse as sparse
+    from scipy.sparse.csgraph import dijkstra
 
     W = network.weights
-    order, before = breadth_first_order(W, 0, directed=False)
-    depth = np.zeros(network.n, dtype=np.intp)
-    for agent in order[1:]:
-        depth[agent] = depth[before[agent]] + 1
+    places = W.indices.astype(np.int32), W.indptr.astype(np.int32)  # what older SciPy takes
+    links = sparse.csr_array((W.data, *places), W.shape)
+    depth = float(dijkstra(links, indices=0, unweighted=True).max())
     # two agents are at most twice the depth apart
-    return float(W.data.min()) / ((network.n - 1.0) * int(depth.max())) * (1 - 1e-9)
+    return float(W.data.min()) / ((network.n - 1.0) * depth) * (1 - 1e-9)
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,11 +340,8 @@ def modes_of(network: Network) -> Modes:
     """Return all modes of a connected network."""
     n = network.n
     rows, columns, weights = network.links()
-    matrix = np.zeros((n, n))
-    matrix[rows, columns] = -weights
-    matrix[np.arange(n), np.arange(n)] = network.weight_sums
-    # λ_n is at most twice the largest weight sum, so this is the upper end
-    matrix += 3 * network.weight_sums.max() / n
+    # λ_n is at most twice the largest weight sum, so the constant vector is at the upper end
+    matrix = network.laplacian.toarray() + 3 * network.weight_sums.max() / n
     values, vectors = np.linalg.eigh(matrix)
     values, vectors = values[:-1].copy(), vectors[:, :-1].copy()
     vectors -= vectors.mean(axis=0)

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from affinedp import errors
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number, real_array, real_matrix, whole_number
+from affinedp.exact.numbers import is_number, real_array, real_matrix, real_number, whole_number
 from affinedp.parts import Locked, locked
 
 # "metropolis", "uniform", one weight for all links, or one for each link.
@@ -322,7 +322,8 @@ def _assemble(sources: Ends, targets: Ends, weights: Weights, names: Sequence[Ha
         notes.append(f"{int(repeated.sum())} links are given again and count once")
         keep(~repeated)
     values = _link_weights(sources, targets, weights, n)
-    sums = np.asarray(np.bincount(sources, values, n) + np.bincount(targets, values, n), float)
+    with np.errstate(over="ignore"):  # such weights diverge, and are refused for that
+        sums = np.asarray(np.bincount(sources, values, n) + np.bincount(targets, values, n), float)
     everyone = np.arange(n, dtype=sources.dtype)
     rows = np.concatenate([sources, targets, everyone])
     columns = np.concatenate([targets, sources, everyone])
@@ -354,7 +355,4 @@ def _link_weights(sources: Ends, targets: Ends, weights: Weights, n: int) -> Flo
         return np.full(len(sources), 1.0 / (1.0 + degrees.max(initial=0)))
     if isinstance(weights, str):
         raise AffineDPError(f"weights must be 'metropolis', 'uniform' or numbers, not {weights!r}")
-    value = float(real_array(weights, "weights", 0))
-    if value <= 0:
-        raise AffineDPError(f"weights must be positive, not {value:g}")
-    return np.full(len(sources), value)
+    return np.full(len(sources), real_number(weights, "weights", positive=True))

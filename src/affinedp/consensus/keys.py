@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from affinedp.consensus.message import checked_name
+from affinedp.consensus.agent import checked_name
 from affinedp.errors import AffineDPError
 from affinedp.files.documents import read_text
 from affinedp.files.writing import write_for_owner

@@ -10,10 +10,9 @@ So the promise about a whole run is that of a mechanism that releases one number
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from fractions import Fraction
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -23,7 +22,7 @@ from affinedp.arrays import FloatArray, Matrix
 from affinedp.consensus.graph import Network, listed
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number
+from affinedp.exact.numbers import check_squares, real_number, rounded_up
 from affinedp.exact.rounding import two_products
 from affinedp.laws.base import Law, LawName, Moves, law_named
 from affinedp.laws.calibration import gaussian_sigma
@@ -31,10 +30,10 @@ from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Laplace
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import LISTED, Adjacency, Columns
-from affinedp.parts import Locked, digest
+from affinedp.parts import Locked
 from affinedp.privacy.design import Design
-from affinedp.privacy.guarantee import Asked, Guarantee
-from affinedp.strategies.base import SHARE, Largest, Prepared, Promised, Strategy, rounded_up
+from affinedp.privacy.guarantee import Asked
+from affinedp.strategies.base import SHARE, Largest, Prepared, Promised, Strategy
 from affinedp.strategies.dense import Dense
 
 PerAgent = float | ArrayLike | Mapping[Any, float]
@@ -157,6 +156,8 @@ class OneDraw(Strategy):
         self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
     ) -> Prepared:
         """Return the public part of releases: those of one number with independent noise."""
+        if law.norm == 2:
+            check_squares(np.array([self.sigma]), "the noise is", "the value and of mu")
         one = Dense(VALUE, np.eye(1), np.array([[self.sigma]]), self.names)
         return one.prepare(adjacency, law, promised, bound)
 
@@ -215,13 +216,14 @@ class _OfAgents(Prepared):
     factor: float = 1 + 4 * SHARE
     bound: float | None = None
 
-    def check(self, data: Any) -> None:
+    def check(self, data: Any = None) -> None:
         """Refuse to release."""
         raise AffineDPError(
             "agents publish, each for itself: PrivateConsensus.agent draws its noise once"
         )
 
-    steps = shared = draw = reconstruct = check  # type: ignore[assignment]
+    noise = size = property(check)
+    steps = shared = reconstruct = check  # type: ignore[assignment]
 
 
 def agent_mechanism(
@@ -243,10 +245,10 @@ def least_sigma(law: str, epsilon: FloatArray, delta: float, mu: FloatArray) -> 
     if law == "gaussian":
         if not 0 < delta < 1:
             raise AffineDPError(f"Gaussian noise needs delta between 0 and 1, not {delta!r}")
-        return np.asarray(gaussian_sigma(epsilon, float(delta), mu))
+        return np.asarray(gaussian_sigma(epsilon, delta, mu))
     if delta:
         raise AffineDPError("Laplace noise is designed for delta = 0: leave delta out")
-    return _quotients(mu, epsilon)
+    return quotients(mu, epsilon)
 
 
 @dataclass(frozen=True)
@@ -285,13 +287,9 @@ class AgentNoise:
         if self.law not in (None, "gaussian", "laplace"):
             raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {self.law!r}")
         for name, value in self.given().items():
-            if name == "law":
-                continue
-            if not is_number(value) or not math.isfinite(value) or value < 0:
-                raise AffineDPError(f"{name} must be a number, at least 0, not {value!r}")
-            if value == 0 and name in ("mu", "sigma", "bound"):
-                raise AffineDPError(f"{name} must be positive")
-            object.__setattr__(self, name, float(value))
+            if name != "law":
+                positive = name in ("mu", "sigma", "bound")
+                object.__setattr__(self, name, real_number(value, name, 0.0, positive=positive))
 
     def given(self) -> dict[str, Any]:
         """Return what was said, by name."""
@@ -381,8 +379,7 @@ def noise_for(
         raise AffineDPError(f"law must be 'gaussian', 'laplace' or 'auto', not {law!r}")
     if (epsilon is None) == (sigma is None):
         raise AffineDPError("give epsilon (and delta) to design the noise, or sigma to verify it")
-    if not is_number(delta):
-        raise AffineDPError(f"delta must be a number, not {delta!r}")
+    delta = real_number(delta, "delta")
     steps = _not_negative(network, mu, "mu")
     if not steps.any():
         raise AffineDPError("mu is 0 for every agent: then there is nothing to protect")
@@ -399,7 +396,7 @@ def noise_for(
         if not np.isfinite(found).all():
             agents = network.named(np.flatnonzero(~np.isfinite(found)))
             raise AffineDPError(f"epsilon is too small for {listed(agents)}: σ is infinite")
-        return _noise(law, found, steps, wanted, float(delta))
+        return _noise(law, found, steps, wanted, delta)
 
     if law != "auto":
         return designed(law, delta)
@@ -413,102 +410,7 @@ def _noise(law: str, *arrays: Any) -> Noise:
     return Noise("gaussian" if law == "gaussian" else "laplace", *arrays)
 
 
-class NoisyNetwork:
-    """Agents that each add one draw: who they are, and what all that they send promises."""
-
-    network: Network
-    noise: Noise
-    protocol: Protocol = "consensus"
-
-    @property
-    def n(self) -> int:
-        """The number of agents."""
-        return self.network.n
-
-    @property
-    def agents(self) -> Sequence[Hashable]:
-        """The names of the agents; arrays are in this order."""
-        return self.network.names
-
-    @property
-    def law(self) -> LawName:
-        """The law of the noise."""
-        return self.noise.law
-
-    @property
-    def sigma(self) -> FloatArray:
-        """σ_i of each agent."""
-        return self.noise.sigma
-
-    @property
-    def mu(self) -> FloatArray:
-        """μ_i of each agent."""
-        return self.noise.mu
-
-    @cached_property
-    def mechanism(self) -> Mechanism:
-        """The release that all messages of an agent follow from: of the agent with least noise.
-
-        Its guarantee is what all that is sent promises to every agent, however long it runs.
-        """
-        mu, among = self.mu, None
-        place = int(np.argmax(_quotients(mu, self.sigma)))
-        if np.any(mu != mu[0]):
-            # the same for any number of agents that are alike: who else takes part matters not
-            order = sorted(range(self.n), key=lambda i: repr(self.agents[i]))
-            names = "\n".join(repr(self.agents[i]) for i in order)
-            among = (float(mu.min()), float(mu.max()), digest(mu[order], names))
-        return self._mechanism(place, OneAgent(float(mu[place]), among=among))
-
-    @property
-    def guarantee(self) -> Guarantee:
-        """What all that is sent promises to every agent, however long it runs (Theorem 4)."""
-        return self.mechanism.guarantee
-
-    @cached_property
-    def result(self) -> Mechanism:
-        """The average that all messages come to, for intervals and functions of it.
-
-        The mean of all messages of one time is the average of the values and of the draws, at any
-        time; a single message, or an estimate of push-sum, is so once differences have died out.
-        It is made of messages, so its guarantee is theirs.
-
-        Examples
-        --------
-        >>> import networkx as nx
-        >>> from affinedp.consensus import PrivateConsensus
-        >>> consensus = PrivateConsensus(nx.cycle_graph(100), law="laplace", epsilon=1.0)
-        >>> low, high = consensus.result.interval([20.0])
-        >>> round(float(high[0]), 2)
-        20.28
-        >>> print(consensus.result.function([20.0], "100 * average"))
-        2000 (95 %: 1972.25 to 2027.75)
-        """
-        draw = self.mechanism.strategy
-        assert isinstance(draw, OneDraw)
-        return replace(self.mechanism, strategy=AverageOfAll(draw, self.sigma))
-
-    def agent_guarantee(self, agent: Hashable) -> Guarantee:
-        """Return what all that is sent promises to one agent.
-
-        Parameters
-        ----------
-        agent : hashable
-            Its name.
-        """
-        place = self.network.position(agent)
-        whose = OneAgent(float(self.mu[place]), str(self.agents[place]))
-        return self._mechanism(place, whose).guarantee
-
-    def _mechanism(self, place: int, adjacency: OneAgent) -> Mechanism:
-        asked, agent = self.noise.epsilon, repr(self.agents[place])
-        promised = None if asked is None else (asked[place], self.noise.delta)
-        return agent_mechanism(
-            self.law, self.sigma[place], adjacency, promised, agent, self.protocol
-        )
-
-
-def _quotients(top: FloatArray, bottom: FloatArray) -> FloatArray:
+def quotients(top: FloatArray, bottom: FloatArray) -> FloatArray:
     """top/bottom, rounded up; 0 where the top is 0, infinite where the bottom alone is."""
     found = np.where(top > 0, np.inf, 0.0)
     finite = (top > 0) & (bottom > 0)

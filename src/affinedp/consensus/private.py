@@ -5,8 +5,6 @@ It is simulated, predicted and bounded here, and handed to the agents that run i
 
 from __future__ import annotations
 
-import json
-import numbers
 import os
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import cached_property
@@ -18,8 +16,8 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.budget.ledger import Ledger
-from affinedp.consensus import error_curves, readouts
-from affinedp.consensus.agent import Agent
+from affinedp.consensus import error_curves
+from affinedp.consensus.agent import Agent, checked_name
 from affinedp.consensus.eigenvalues import (
     DENSE_AGENTS,
     Modes,
@@ -29,16 +27,15 @@ from affinedp.consensus.eigenvalues import (
     spectrum_of,
 )
 from affinedp.consensus.graph import Weights, listed, network_from_edges, network_of
-from affinedp.consensus.message import checked_name
-from affinedp.consensus.one_draw import AgentNoise, NoisyNetwork, PerAgent, noise_for
-from affinedp.consensus.runs import MOST_NUMBERS, Run, simulate
+from affinedp.consensus.one_draw import AgentNoise, PerAgent, noise_for
+from affinedp.consensus.protocol import NoisyNetwork
+from affinedp.consensus.runs import MOST_NUMBERS, Run, Seed, generator_of, simulate
 from affinedp.consensus.schedule import Schedule, schedule_of
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array, whole_number
-from affinedp.files.writing import write_for_owner
+from affinedp.exact.numbers import real_array, real_number, whole_number
+from affinedp.files.writing import toml_text, write_for_owner
 from affinedp.laws.base import LawName
 
-Seed = int | np.random.SeedSequence | np.random.Generator | None
 # Statements (i), (ii) and (iii) of Proposition 1.
 STATEMENTS = ("path", "mean", "mean-square")
 
@@ -163,12 +160,6 @@ class PrivateConsensus(NoisyNetwork):
         law, mu = law or self.law, self.noise.mu if mu is None else mu
         return type(self)(self.network, law=law, epsilon=epsilon, delta=delta, mu=mu, sigma=sigma)
 
-    def __setattr__(self, name: str, value: object) -> None:
-        raise AttributeError(f"a {type(self).__name__} does not change: {name!r} cannot be set")
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}(agents={self.n}, law={self.law!r})"
-
     @property
     def weights(self) -> Matrix:
         """The weights w_ij, a sparse matrix."""
@@ -245,7 +236,7 @@ class PrivateConsensus(NoisyNetwork):
         count, start = whole_number(steps, "steps", 0), self._start(x0)
         repeats = whole_number(runs, "runs", 1)
         plan = schedule_of(schedule, self.network, count * repeats)
-        generator = _generator(seed)
+        generator = generator_of(seed)
         return simulate(plan, start, self.noise, count, repeats, generator, keep)
 
     def mean_error(
@@ -325,20 +316,19 @@ class PrivateConsensus(NoisyNetwork):
         -------
         ErrorCurve
         """
-        times, start = _times(steps), self._start(x0)
-        share = readouts.noise_share(readout, self.n)
+        times, start = error_curves.times_of(steps), self._start(x0)
+        share = self._share(readout)
         if method not in ("auto", "exact", "estimate"):
             raise AffineDPError(f"method must be 'auto', 'exact' or 'estimate', not {method!r}")
         small = self.n <= DENSE_AGENTS
         last = int(times[-1])
         if method == "estimate" or (method == "auto" and not small):
-            if not (isinstance(confidence, numbers.Real) and 0 < confidence < 1):
-                raise AffineDPError(f"confidence must be between 0 and 1, not {confidence!r}")
+            sure = real_number(confidence, "confidence", below=1.0, positive=True)
             vectors = whole_number(probes, "probes", 2)
             plan = schedule_of(schedule, self.network, last * vectors)
-            generator = _generator(seed)
+            generator = generator_of(seed)
             return error_curves.estimated_curve(
-                plan, self.noise, start, times, share, vectors, float(confidence), generator
+                plan, self.noise, start, times, share, vectors, sure, generator
             )
         if schedule is None and small:
             return error_curves.spectral_curve(self._modes, self.noise, start, times, share)
@@ -346,16 +336,6 @@ class PrivateConsensus(NoisyNetwork):
         return error_curves.column_curve(plan, self.noise, start, times, share)
 
     # ------------------------------------------------------------------ what it comes to
-
-    def limit(self, readout: str = "state") -> float:
-        """Return the mean-square error over all agents as t grows, exactly.
-
-        Parameters
-        ----------
-        readout : {"state", "message", "corrected"}
-            Which estimate of the average.
-        """
-        return self.noise.total_variance * readouts.limit_factor(readout, self.n)
 
     def bound(
         self,
@@ -398,11 +378,11 @@ class PrivateConsensus(NoisyNetwork):
             if statement == "mean":
                 return 0.0
             nothing = np.zeros(self.n)
-            found = readouts.proposition_1(statement, np.zeros(1), nothing, self.noise, gamma)
+            found = error_curves.proposition_1(statement, np.zeros(1), nothing, self.noise, gamma)
             return float(found[0]) if found.ndim == 1 else found[..., 0]
         start, count = self._start(x0), whole_number(steps, "steps", 0)
         powers = self.spectrum.alpha_bound ** np.arange(count + 1.0)
-        return readouts.proposition_1(statement, powers, start, self.noise, gamma)
+        return error_curves.proposition_1(statement, powers, start, self.noise, gamma)
 
     def steps_to(
         self, tolerance: float, *, spread: float | None = None, readout: str = "state"
@@ -422,13 +402,11 @@ class PrivateConsensus(NoisyNetwork):
         readout : {"state", "message", "corrected"}
             Which estimate, with ``spread``.
         """
-        wanted = _positive(tolerance, "tolerance")
+        wanted = real_number(tolerance, "tolerance", positive=True)
         if spread is None:
-            return readouts.shrinking_steps(self.spectrum.alpha_bound, wanted)
-        if not (isinstance(spread, int | float | np.number) and 0 <= spread < np.inf):
-            raise AffineDPError(f"spread must be a finite number, at least 0, not {spread!r}")
-        alpha = self.spectrum.alpha_bound
-        return readouts.settling_steps(alpha, self.noise, readout, float(spread), wanted)
+            return error_curves.shrinking_steps(self.spectrum.alpha_bound, wanted)
+        apart, alpha = real_number(spread, "spread", 0.0), self.spectrum.alpha_bound
+        return error_curves.settling_steps(alpha, self.noise, readout, apart, wanted)
 
     def optimal_epsilon(
         self, zeta: float, readout: str = "paper", *, delta: float | None = None
@@ -449,14 +427,9 @@ class PrivateConsensus(NoisyNetwork):
         float
         """
         allowed = delta if delta is not None else (self.noise.delta or None)
-        return readouts.optimal_epsilon(self.noise, _positive(zeta, "zeta"), readout, allowed)
-
-    # ------------------------------------------------------------------ inside
-
-    def _start(self, x0: ArrayLike | Mapping[Any, float]) -> FloatArray:
-        if not isinstance(x0, Mapping) and np.ndim(x0) != 1:
-            raise AffineDPError(f"x0 must hold one value for each of {self.n} agents")
-        return self.network.values(x0, "x0")
+        return error_curves.optimal_epsilon(
+            self.noise, real_number(zeta, "zeta", positive=True), readout, allowed
+        )
 
     # ------------------------------------------------------------------ agents as processes
 
@@ -507,25 +480,28 @@ class PrivateConsensus(NoisyNetwork):
         file, names = Path(path), self.process_names
         if file.suffix.lower() != ".toml":
             raise AffineDPError(f"{file} must end in .toml")
-        lines = [] if rounds is None else [f"rounds = {whole_number(rounds, 'rounds', 0)}"]
+        document: dict[str, Any] = {}
+        if rounds is not None:
+            document["rounds"] = whole_number(rounds, "rounds", 0)
         rows, columns, weights = self.network.links()
-        links = [
-            f"    [{_text(names[i])}, {_text(names[j])}, {w!r}],"
+        document["links"] = [
+            [names[i], names[j], w]
             for i, j, w in zip(rows.tolist(), columns.tolist(), weights.tolist())
             if i < j
         ]
-        lines += ["links = [", *links, "]", "", "[noise]", f"law = {_text(self.law)}"]
         noise = self.noise
         given = {"sigma": noise.sigma} if noise.epsilon is None else {"epsilon": noise.epsilon}
+        document["noise"] = {"law": self.law}
         for key, array in {**given, "mu": noise.mu}.items():
-            lines.append(f"{key} = {_per_agent(names, array)}")
+            same = bool(np.all(array == array[0]))
+            each = [float(value) for value in array]
+            document["noise"][key] = each[0] if same else dict(zip(names, each))
         if noise.delta:
-            lines.append(f"delta = {noise.delta!r}")
+            document["noise"]["delta"] = noise.delta
         if values is not None:
             found = self.network.values(values, "values")
-            lines += ["", "[values]"]
-            lines += [f"{_text(n)} = {float(v)!r}" for n, v in zip(names, found)]
-        write_for_owner(file, "\n".join(lines) + "\n")
+            document["values"] = {name: float(value) for name, value in zip(names, found)}
+        write_for_owner(file, toml_text(document))
 
     def agent(
         self,
@@ -626,55 +602,3 @@ class PrivateConsensus(NoisyNetwork):
         # ε rather than σ: what is stated is then at most ε, whichever way σ is rounded
         delta = self.noise.delta if self.law == "gaussian" else None
         return AgentNoise(self.law, float(epsilon[place]), delta, mu, bound=bound)
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
-
-
-def _per_agent(names: tuple[str, ...], array: FloatArray) -> str:
-    """One number, or a table of them."""
-    if np.all(array == array[0]):
-        return repr(float(array[0]))
-    pairs = (f"{_text(name)} = {float(value)!r}" for name, value in zip(names, array))
-    return "{ " + ", ".join(pairs) + " }"
-
-
-def _times(steps: int | Sequence[int] | IntArray) -> IntArray:
-    """All steps up to a number, or the chosen ones."""
-    if (
-        isinstance(steps, str)
-        or not isinstance(steps, Sequence | np.ndarray)
-        or np.ndim(steps) == 0
-    ):
-        count = whole_number(steps, "steps", 0)
-        if count >= MOST_NUMBERS:
-            raise AffineDPError(
-                f"{count:,} steps are too many errors to keep: choose some, such as "
-                "steps=[0, 10, 100, 1000]"
-            )
-        return np.arange(count + 1)
-    chosen = [whole_number(step, "each of the chosen steps", 0) for step in steps]
-    if max(chosen, default=0) > readouts.MOST_STEPS:
-        raise AffineDPError("a chosen step is beyond 2^53, which doubles cannot count")
-    found = np.array(chosen, dtype=np.int64)
-    if not len(found) or np.any(np.diff(found) <= 0):
-        raise AffineDPError("the chosen steps must be ascending, at least one, and none twice")
-    return found
-
-
-def _positive(value: float, what: str) -> float:
-    if isinstance(value, int | float | np.number) and 0 < value < np.inf:
-        return float(value)
-    raise AffineDPError(f"{what} must be a positive number, not {value!r}")
-
-
-def _generator(seed: Seed) -> np.random.Generator:
-    """A generator for draws; a number gives a stream of its own.
-
-    Values drawn with ``default_rng(seed)`` and the same number would otherwise be the draws.
-    """
-    if isinstance(seed, np.random.SeedSequence | np.random.Generator | None):
-        return np.random.default_rng(seed)
-    number = whole_number(seed, "seed", 0)
-    return np.random.default_rng(np.random.SeedSequence(number, spawn_key=(0xD2A3,)))

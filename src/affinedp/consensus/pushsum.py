@@ -18,10 +18,8 @@ copied or started again without any cost, as long as its noisy value is released
 from __future__ import annotations
 
 import math
-import numbers
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from itertools import chain, count, islice, repeat
 from typing import Any, Literal
 
@@ -29,16 +27,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.consensus.error_curves import ErrorCurve, column_curve, times_of
 from affinedp.consensus.graph import Network, checked_names, is_graph, listed, square_matrix
-from affinedp.consensus.one_draw import NoisyNetwork, PerAgent, noise_for
-from affinedp.consensus.readouts import limit_factor, noise_share
+from affinedp.consensus.one_draw import PerAgent, noise_for
+from affinedp.consensus.protocol import NoisyNetwork
+from affinedp.consensus.runs import Run, Seed, generator_of, simulate
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number, whole_number
+from affinedp.exact.numbers import is_number, real_number, whole_number
 from affinedp.laws.base import LawName
 
-Readout = Literal["message", "corrected"]
-READOUTS: tuple[Readout, ...] = ("message", "corrected")
-MOST_NUMBERS = 5e7
+READOUTS = ("message", "corrected")
+MOST_WEIGHTS = 5e7
 MOST_STEPS = 100_000
 
 
@@ -113,7 +112,7 @@ Lost = NDArray[np.bool_]
 
 
 def losses_of(
-    given: Any, network: DirectedNetwork, seed: int | np.random.Generator | None = None
+    given: Any, network: DirectedNetwork, generator: np.random.Generator
 ) -> Callable[[], Iterator[Lost]]:
     """Return a maker of the losses of round 0, 1, …: the same ones each time it is called."""
     links = network.links_count
@@ -122,15 +121,13 @@ def losses_of(
         return lambda: repeat(none)
     if callable(given):
         return lambda: (_row(given(t), links, t) for t in count())
-    if isinstance(given, numbers.Real) and not isinstance(given, bool):
-        chance = float(given)
-        if not 0 <= chance < 1:
-            raise AffineDPError(f"a message is lost with a probability in [0, 1), not {given!r}")
-        entropy = np.random.default_rng(seed).integers(2**63)  # fixed here: every pass is the same
+    if is_number(given):
+        chance = real_number(given, "the probability that a message is lost", 0.0, 1.0)
+        entropy = generator.integers(2**63)  # fixed here: every pass is the same
 
         def by_chance() -> Iterator[Lost]:
-            generator = np.random.default_rng(entropy)
-            return (generator.random(links) < chance for _ in count())
+            again = np.random.default_rng(entropy)
+            return (again.random(links) < chance for _ in count())
 
         return by_chance
     rows = np.asarray(given)
@@ -154,38 +151,35 @@ def _row(given: Any, links: int, t: int) -> Lost:
 LEAST_MASS = 2.0**-500
 
 
+@dataclass(frozen=True, eq=False)
 class Rounds:
-    """The rounds of a network, applied to several columns side by side."""
+    """The rounds of a network in which some messages are lost, for several columns side by side."""
 
-    def __init__(self, network: DirectedNetwork) -> None:
-        self._network = network
+    network: DirectedNetwork
+    losses: Callable[[], Iterator[Lost]]
+    order: IntArray | None = None
 
-    @cached_property
-    def _arrival(self) -> Any:
+    def follow(self, columns: FloatArray) -> Iterator[FloatArray]:
+        """Yield the estimates at time 0, 1, …: what agents hold over their masses."""
+        for held, _ in self.held(columns):
+            yield (held[:, 1:] / held[:, :1]).reshape(columns.shape)
+
+    def held(self, start: FloatArray) -> Iterator[tuple[FloatArray, FloatArray]]:
+        """Yield what agents hold, and what is still on the links, at time 0, 1, …; masses first."""
         import scipy.sparse as sparse
 
-        links = self._network.links_count
-        ends = (self._network.targets, np.arange(links))
-        return sparse.csr_array((np.ones(links), ends), shape=(self._network.n, links))
-
-    def held(self, start: FloatArray, losses: Iterator[Lost]) -> Iterator[FloatArray]:
-        """Yield what agents hold at time 0, 1, …, without end."""
-        return (held for held, _ in self.everywhere(start, losses))
-
-    def everywhere(
-        self, start: FloatArray, losses: Iterator[Lost]
-    ) -> Iterator[tuple[FloatArray, FloatArray]]:
-        """Yield what agents hold, and what is still on the links, at time 0, 1, …, without end."""
-        sources, shares = self._network.sources, self._network.shares[:, None]
-        held = np.column_stack([np.ones(len(start)), start])  # the mass goes along
-        on_links = np.zeros((self._network.links_count, held.shape[1]))
-        while True:
-            yield held[:, 1:], on_links[:, 1:]
-            lost = next(losses)
+        sources, shares = self.network.sources, self.network.shares[:, None]
+        links = self.network.links_count
+        ends = (self.network.targets, np.arange(links))
+        arrival = sparse.csr_array((np.ones(links), ends), shape=(self.network.n, links))
+        held = np.column_stack([np.ones(len(start)), start])
+        on_links = np.zeros((links, held.shape[1]))
+        for lost in self.losses():
+            yield held, on_links
             gives = held[:, :1] >= LEAST_MASS
             part = np.where(gives, shares * held, held)
             on_links = on_links + np.where(gives, part, 0.0)[sources]
-            held = part + self._arrival @ np.where(lost[:, None], 0.0, on_links)
+            held = part + arrival @ np.where(lost[:, None], 0.0, on_links)
             on_links[~lost] = 0.0
 
 
@@ -193,49 +187,24 @@ class Rounds:
 
 
 @dataclass(frozen=True, eq=False)
-class PushSumRun:
-    """What happened in simulated runs.  Arrays are (runs, time, agent).
+class PushSumRun(Run):
+    """What happened in simulated runs; messages are estimates.  Arrays are (runs, time, agent).
 
     The noise comes from NumPy's generator: publish nothing of this.
 
     Attributes
     ----------
-    average : float
-        The average of x(0), the true answer.
-    estimates : array
-        Every agent's share of y over its mass: public.
     masses : array, shape (time, agent)
         The masses: public, and the same in every run.
-    noise : array, shape (runs, agent)
-        γ, the one draw of each agent.
     """
 
-    average: float
-    estimates: FloatArray = field(repr=False)
-    masses: FloatArray = field(repr=False)
-    noise: FloatArray = field(repr=False)
+    readouts: tuple[str, ...] = READOUTS
+    masses: FloatArray = field(kw_only=True, repr=False)
 
-    def readout(self, readout: str = "message") -> FloatArray:
-        """Return every agent's estimate of the average.
-
-        Parameters
-        ----------
-        readout : {"message", "corrected"}
-            What everyone may see, or that minus the agent's own share of noise, γ_i/n.
-        """
-        share = _share(readout, self.noise.shape[1])
-        return np.asarray(self.estimates - share * self.noise[:, None, :])
-
-    def squared_error(self, readout: str = "message") -> FloatArray:
-        """Return ‖read-out − average‖² over the agents, shape (runs, time).
-
-        Parameters
-        ----------
-        readout : {"message", "corrected"}
-            Which estimate.
-        """
-        error = self.readout(readout) - self.average
-        return np.asarray(np.einsum("rti,rti->rt", error, error))
+    @property
+    def estimates(self) -> FloatArray:
+        """Every agent's share of y over its mass: public."""
+        return self.messages
 
 
 class PrivatePushSum(NoisyNetwork):
@@ -273,7 +242,9 @@ class PrivatePushSum(NoisyNetwork):
     3.5264, limit 3.5264
     """
 
+    network: DirectedNetwork
     protocol = "push-sum"
+    readouts = READOUTS
 
     def __init__(
         self,
@@ -286,19 +257,16 @@ class PrivatePushSum(NoisyNetwork):
         sigma: PerAgent | None = None,
         names: Sequence[Hashable] | None = None,
     ) -> None:
-        self.network: DirectedNetwork = directed_network_of(graph, names)
-        self.noise = noise_for(self.network, law, epsilon, delta, mu, sigma)
-        self._rounds = Rounds(self.network)
-
-    def __repr__(self) -> str:
-        return f"PrivatePushSum(agents={self.n}, links={self.network.links_count})"
+        network = directed_network_of(graph, names)
+        noise = noise_for(network, law, epsilon, delta, mu, sigma)
+        vars(self).update(network=network, noise=noise)
 
     def run(
         self,
         x0: ArrayLike | Mapping[Any, float],
         steps: int,
         runs: int = 1,
-        seed: int | np.random.Generator | None = None,
+        seed: Seed = None,
         *,
         lost: Any = None,
     ) -> PushSumRun:
@@ -317,37 +285,33 @@ class PrivatePushSum(NoisyNetwork):
         lost : None, float, bool array, shape (rounds, links), or callable, optional
             Which messages are lost: a probability, rows by round, or a function of the round.
         """
-        start, count = self.network.values(x0, "x0"), whole_number(steps, "steps", 0)
-        repeats, generator = whole_number(runs, "runs", 1), np.random.default_rng(seed)
-        if float(repeats) * (count + 1) * self.n > MOST_NUMBERS:
-            raise AffineDPError("these are too many numbers to keep: use fewer runs or steps")
-        losses = losses_of(lost, self.network, generator)  # first: those of mean_square_error
-        drawn = self.noise.draw(generator, repeats)
-        columns = np.column_stack([np.ones(self.n), (start + drawn).T])
-        estimates = np.empty((repeats, count + 1, self.n))
-        masses = np.empty((count + 1, self.n))
-        for t, held in enumerate(islice(self._rounds.held(columns, losses()), count + 1)):
-            masses[t] = held[:, 0]
-            estimates[:, t] = (held[:, 1:] / held[:, :1]).T
-        return PushSumRun(float(start.mean()), estimates, masses, drawn)
+        start, count = self._start(x0), whole_number(steps, "steps", 0)
+        repeats, generator = whole_number(runs, "runs"), generator_of(seed)
+        # losses first: they are then those of mean_square_error
+        rounds = Rounds(self.network, losses_of(lost, self.network, generator))
+        run = simulate(rounds, start, self.noise, count, repeats, generator)
+        masses = [held[:, 0] for held, _ in islice(rounds.held(np.empty((self.n, 0))), count + 1)]
+        return PushSumRun(
+            run.times, run.average, run.noise, run.messages, {}, masses=np.array(masses)
+        )
 
     def mean_square_error(
         self,
         x0: ArrayLike | Mapping[Any, float],
-        steps: int,
+        steps: int | Sequence[int] | IntArray,
         readout: str = "message",
         *,
         lost: Any = None,
-        seed: int | np.random.Generator | None = None,
-    ) -> FloatArray:
+        seed: Seed = None,
+    ) -> ErrorCurve:
         """Return E‖read-out − average‖² at every time, exactly, for the losses that happen.
 
         Parameters
         ----------
         x0 : array_like, shape (n,), or mapping of agents
             x(0).
-        steps : int
-            The number of rounds.
+        steps : int or sequence of int
+            The number of rounds; or the chosen rounds.
         readout : {"message", "corrected"}
             Which estimate.
         lost : None, float, bool array, shape (rounds, links), or callable, optional
@@ -358,32 +322,14 @@ class PrivatePushSum(NoisyNetwork):
 
         Returns
         -------
-        array, shape (steps + 1,)
+        ErrorCurve
+            An array with one value for each time.
         """
-        start, count = self.network.values(x0, "x0"), whole_number(steps, "steps", 0)
-        own = _share(readout, self.n)
-        variances, average = self.noise.variance * self.noise.sigma**2, float(start.mean())
-        found = np.empty(count + 1)
-        for t, weights in enumerate(self._weights(count, lost, seed)):
-            bias = weights @ (start - average)
-            weights[np.diag_indices(self.n)] -= own
-            found[t] = bias @ bias + (weights**2).sum(axis=0) @ variances
-        return found
+        start, times = self._start(x0), times_of(steps)
+        rounds = Rounds(self.network, losses_of(lost, self.network, generator_of(seed)))
+        return column_curve(rounds, self.noise, start, times, self._share(readout))
 
-    def limit(self, readout: str = "message") -> float:
-        """Return the mean-square error after many rounds, if every link works again and again.
-
-        Parameters
-        ----------
-        readout : {"message", "corrected"}
-            Which estimate.
-        """
-        _share(readout, self.n)
-        return self.noise.total_variance * limit_factor(readout, self.n)
-
-    def steps_to(
-        self, factor: float, *, lost: Any = None, seed: int | np.random.Generator | None = None
-    ) -> int:
+    def steps_to(self, factor: float, *, lost: Any = None, seed: Seed = None) -> int:
         """Return after how many rounds every estimate weighs all values alike, up to ``factor``.
 
         From then on an estimate is within ``factor · max|y|`` of the average of y, whatever is
@@ -399,38 +345,16 @@ class PrivatePushSum(NoisyNetwork):
         seed : int or Generator, optional
             For losses by chance.
         """
-        if not factor > 0:
-            raise AffineDPError(f"factor must be positive, not {factor!r}")
-        losses = losses_of(lost, self.network, seed)
-        everywhere = self._rounds.everywhere(self._one_each(), losses())
-        for t, places in enumerate(islice(everywhere, MOST_STEPS + 1)):
+        allowed = real_number(factor, "factor", positive=True)
+        if float(self.n) * (self.n + self.network.links_count) > MOST_WEIGHTS:
+            raise AffineDPError(f"{self.n:,} agents have too many weights to follow all of them")
+        rounds = Rounds(self.network, losses_of(lost, self.network, generator_of(seed)))
+        for t, places in enumerate(islice(rounds.held(np.eye(self.n)), MOST_STEPS + 1)):
             held = np.concatenate(places)
-            mass = held.sum(axis=1, keepdims=True)
-            if (np.abs(held - mass / self.n).sum(axis=1) <= factor * mass[:, 0]).all():
+            mass, held = held[:, :1], held[:, 1:]
+            if (np.abs(held - mass / self.n).sum(axis=1) <= allowed * mass[:, 0]).all():
                 return t
-        raise AffineDPError(f"{MOST_STEPS:,} rounds do not bring it below {factor:g}")
-
-    def _weights(
-        self, steps: int, lost: Any, seed: int | np.random.Generator | None
-    ) -> Iterator[FloatArray]:
-        """How much each y_j weighs in each estimate: rows that add up to 1, time by time."""
-        losses = losses_of(lost, self.network, seed)
-        for held in islice(self._rounds.held(self._one_each(), losses()), steps + 1):
-            yield held / held.sum(axis=1, keepdims=True)
-
-    def _one_each(self) -> FloatArray:
-        if float(self.n) * (self.n + self.network.links_count) > MOST_NUMBERS:
-            raise AffineDPError(
-                f"{self.n:,} agents are too many for exact errors: simulate with run instead"
-            )
-        return np.eye(self.n)
-
-
-def _share(readout: str, n: int) -> float:
-    """The share of its own draw that an agent takes off its estimate."""
-    if readout not in READOUTS:
-        raise AffineDPError(f"readout must be one of {', '.join(READOUTS)}, not {readout!r}")
-    return noise_share(readout, n)
+        raise AffineDPError(f"{MOST_STEPS:,} rounds do not bring it below {allowed:g}")
 
 
 @dataclass(frozen=True)
@@ -451,6 +375,14 @@ class PushSumMessage:
     round: int
     value: float
     mass: float
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.agent, str):
+            raise AffineDPError(f"the name of an agent is text, not {type(self.agent).__name__}")
+        whole_number(self.round, "round", 0)
+        for name in ("value", "mass"):
+            least = 0.0 if name == "mass" else -math.inf
+            object.__setattr__(self, name, real_number(getattr(self, name), name, least))
 
 
 class PushSumAgent:
@@ -483,11 +415,9 @@ class PushSumAgent:
     def __init__(
         self, name: str, first: float, receivers: int, known: frozenset[str] | None = None
     ) -> None:
-        if not is_number(first) or not math.isfinite(first):
-            raise AffineDPError("first must be a finite number: the noisy value of the agent")
         self.name, self._receivers = str(name), whole_number(receivers, "receivers", 1)
         self._known = None if known is None else frozenset(known)
-        self._held = (float(first), 1.0)
+        self._held = (real_number(first, "first"), 1.0)
         self._sent = PushSumMessage(self.name, 0, 0.0, 0.0)
         self._heard: dict[str, PushSumMessage] = {}
 
@@ -528,12 +458,12 @@ class PushSumAgent:
         message : PushSumMessage
             Of another agent.  Repeated and overtaken messages change nothing.
         """
+        if not isinstance(message, PushSumMessage):
+            raise AffineDPError(f"an agent hears a PushSumMessage, not {type(message).__name__}")
         if message.agent == self.name:
             return False
         if self._known is not None and message.agent not in self._known:
             raise AffineDPError(f"agent {message.agent!r} is not known to agent {self.name!r}")
-        if not (math.isfinite(message.value) and 0 < message.mass < math.inf):
-            raise AffineDPError(f"agent {message.agent!r} sends numbers that cannot be: dropped")
         before = self._heard.get(message.agent, PushSumMessage(message.agent, 0, 0.0, 0.0))
         if message.round <= before.round:
             return False
@@ -542,9 +472,10 @@ class PushSumAgent:
                 f"agent {message.agent!r} sends a smaller mass than before: it started again. All "
                 "start again together, from their first values, which costs nothing"
             )
-        self._held = (
-            self._held[0] + (message.value - before.value),
-            self._held[1] + (message.mass - before.mass),
-        )
+        value = self._held[0] + (message.value - before.value)
+        mass = self._held[1] + (message.mass - before.mass)
+        if not (math.isfinite(value) and math.isfinite(mass) and message.mass > 0):
+            raise AffineDPError(f"agent {message.agent!r} sends numbers that cannot be: dropped")
+        self._held = (value, mass)
         self._heard[message.agent] = message
         return True

@@ -26,12 +26,12 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, Matrix
 from affinedp.budget.ledger import Ledger
 from affinedp.consensus.eigenvalues import check_convergence, spectrum_of
+from affinedp.consensus.error_curves import shrinking_steps
 from affinedp.consensus.graph import Weights, network_of
-from affinedp.consensus.readouts import shrinking_steps
 from affinedp.domains.base import Domain
 from affinedp.domains.reading import Wrap
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number, real_array, whole_number
+from affinedp.exact.numbers import is_number, real_array, real_number, whole_number
 from affinedp.laws.base import Law
 from affinedp.laws.calibration import gaussian_sigma
 from affinedp.laws.gaussian import Gaussian
@@ -39,7 +39,7 @@ from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.privacy.design import Design
 from affinedp.privacy.guarantee import Asked, Guarantee
-from affinedp.strategies.base import Drawer, Largest, Prepared, Promised, Strategy
+from affinedp.strategies.base import CountsPlan, Largest, Prepared, Promised, Strategy
 
 GRID_BITS = 50
 # Rounding makes a shortened record longer than the norm by less than this share.
@@ -73,9 +73,10 @@ class Moments(Domain):
         if len(self.ranges) > MOST_COLUMNS:
             raise AffineDPError(f"there are {len(self.ranges)} columns, at most {MOST_COLUMNS} fit")
         for name, pair in self.ranges.items():
-            low, high = real_array(pair, f"the range of {name!r}", 1)
-            if not low < high:
+            ends = real_array(pair, f"the range of {name!r}", 1)
+            if len(ends) != 2 or not ends[0] < ends[1]:
                 raise AffineDPError(f"the range of {name!r} must be (low, high), not {pair!r}")
+            low, high = ends.tolist()
             if max(-low, high) > _LARGEST or high - low < _NARROWEST:
                 raise AffineDPError(
                     f"the range of {name!r} must lie within ±{_LARGEST:g} and be at least "
@@ -242,30 +243,21 @@ class NoisySums(Strategy):
         self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
     ) -> Prepared:
         """Return the public part of releases: sums are integers, whatever the records."""
-        return _Sums(law, self.scale, self.coordinates)
+        return _Sums(self, law)
 
 
-@dataclass(frozen=True)
-class _Sums(Prepared):
+@dataclass(frozen=True, eq=False)
+class _Sums(CountsPlan):
     """Integer sums with integer noise."""
 
-    law: Law
-    unit: int
-    size: int
-    factor: float = 1.0
-    bound: float | None = None
+    @property
+    def unit(self) -> int:
+        """The scale of the noise, in grid steps."""
+        return int(self.strategy.scale)
 
     def steps(self, data: Any) -> NDArray[Any]:
         """Return the sums in grid steps."""
         return np.asarray(data.T)
-
-    def shared(self, data: Any) -> FloatArray:
-        """Return nothing: every sum has noise."""
-        return np.zeros(0)
-
-    def draw(self, count: int, drawer: Drawer) -> NDArray[Any]:
-        """Return noise in grid steps."""
-        return drawer.integers(self.law, self.unit, (self.size, count))
 
     def reconstruct(self, noisy: NDArray[Any], shared: FloatArray) -> FloatArray:
         """Return the sums in units of the records."""
@@ -282,11 +274,12 @@ def _cut_integers(given: Any, low: float, high: float) -> Any:
     if array.dtype.kind != "O":
         return array
     least, most = math.floor(low), math.ceil(high)
-    cut = array.copy()
-    for place, item in np.ndenumerate(array):
-        if is_number(item) and isinstance(item, numbers.Integral):
-            cut[place] = float(min(max(int(item), least), most))
-    return cut
+
+    def cut(item: Any) -> Any:
+        whole = is_number(item) and isinstance(item, numbers.Integral)
+        return float(min(max(int(item), least), most)) if whole else item
+
+    return np.frompyfunc(cut, 1, 1)(array)
 
 
 @dataclass(frozen=True, eq=False)
@@ -372,22 +365,27 @@ class PrivateRegression:
         check_convergence(self.network)
         if adjacency not in ("join", "replace"):
             raise AffineDPError(f"adjacency must be 'join' or 'replace', not {adjacency!r}")
-        kept = {str(name): (float(low), float(high)) for name, (low, high) in ranges.items()}
+        if not isinstance(ranges, Mapping):
+            raise AffineDPError("ranges maps the name of every column to (low, high)")
+        kept: dict[str, Any] = {
+            str(name): tuple(real_array(pair, f"the range of {name!r}").ravel().tolist())
+            for name, pair in ranges.items()
+        }
         if len(kept) < len(ranges):
             raise AffineDPError("two columns of ranges have the same name")
-        if ridge is not None and not 0 <= ridge < math.inf:
-            raise AffineDPError(f"ridge must be finite and not negative, not {ridge!r}")
-        self.moments = Moments(kept, math.sqrt(len(kept) + 1) if norm is None else float(norm))
+        self._ridge = None if ridge is None else real_number(ridge, "ridge", 0.0)
+        longest = math.sqrt(len(kept) + 1) if norm is None else real_number(norm, "norm")
+        self.moments = Moments(kept, longest)
         change = adjacency == "replace"
+        epsilon, delta = real_number(epsilon, "epsilon"), real_number(delta, "delta")
         sigma = Fraction(float(gaussian_sigma(epsilon, delta)))
         scale = math.ceil(sigma * self.moments.sensitivity(change) * (1 + SHARE))
         self._noise = NoisySums(self.moments, scale)
-        asked = Design(asked=Asked(float(epsilon), float(delta)))
+        asked = Design(asked=Asked(epsilon, delta))
         #: The one release of every agent: its noisy sums.
         self.mechanism = Mechanism(
             OneRecord(self.moments, change), self._noise, Gaussian(), design=asked
         )
-        self._ridge = ridge
 
     @property
     def features(self) -> tuple[str, ...]:

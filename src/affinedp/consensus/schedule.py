@@ -10,14 +10,15 @@ its one draw, and has no links at that step.
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from affinedp.arrays import FloatArray, IntArray, Matrix
-from affinedp.consensus.eigenvalues import EPS, largest_eigenvalue, largest_eigenvalue_bound
+from affinedp.arrays import EPS, FloatArray, IntArray, Matrix
+from affinedp.consensus.eigenvalues import largest_eigenvalue, largest_eigenvalue_bound
 from affinedp.consensus.graph import Network, is_graph, network_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import whole_number
@@ -98,6 +99,18 @@ class Schedule(Locked):
         heard = P @ (present * messages) - stays * (present * messages)
         return np.asarray(messages + present * (heard - sums * messages))
 
+    def follow(self, columns: FloatArray) -> Iterator[FloatArray]:
+        """Yield y(0), y(1), … without end.
+
+        Parameters
+        ----------
+        columns : array, shape (n,) or (n, runs)
+            y(0).
+        """
+        for t in count():
+            yield columns
+            columns = self.move(t, columns)
+
     def network_at(self, t: int) -> Network:
         """Return the checked network of step t, before absences.
 
@@ -163,10 +176,10 @@ class Schedule(Locked):
         >>> path.schedule([first, second, first]).connects(3)
         True
         """
-        count = whole_number(steps, "steps", 0)
+        needed = whole_number(steps, "steps", 0)
         n, most = self._network.n, max(1, BITS_AT_ONCE // self._network.transition.nnz)
         return all(
-            self._reach_everyone(range(first, min(first + most, n)), count)
+            self._reach_everyone(range(first, min(first + most, n)), needed)
             for first in range(0, n, most)
         )
 

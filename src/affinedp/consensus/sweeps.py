@@ -16,10 +16,12 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.consensus.private import PrivateConsensus
-from affinedp.consensus.readouts import READOUTS
-from affinedp.consensus.runs import mean_and_error
+from affinedp.consensus.runs import READOUTS, mean_and_error
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array, whole_number
 from affinedp.laws.base import LawName
+
+MOST_RUNS = 10**9
 
 
 @dataclass(frozen=True, eq=False)
@@ -120,25 +122,30 @@ def sweep(
             "graphs must map names to functions that make a graph, such as "
             "functools.partial(networkx.cycle_graph, 100): tasks carry recipes, not arrays"
         )
-    if min(runs, runs_per_task) < 2:
-        raise AffineDPError("runs and runs_per_task must be at least 2")
-    low, high = (float(end) for end in initial)
-    if not -math.inf < low <= high < math.inf:
+    runs, most = (
+        whole_number(runs, "runs", 2, MOST_RUNS),
+        whole_number(runs_per_task, "runs_per_task", 2),
+    )
+    ends = real_array(initial, "initial", 1)
+    if len(ends) != 2 or ends[0] > ends[1]:
         raise AffineDPError(f"initial must be a range of values, not {initial!r}")
+    if not isinstance(laws, Sequence) or isinstance(laws, str):
+        raise AffineDPError(f"laws must be a list of laws, not {laws!r}")
+    chosen = real_array(epsilons, "epsilons", 1).tolist()
     tasks: list[tuple[tuple[str, LawName, float], Any]] = []
-    root = np.random.SeedSequence(seed)
+    root = np.random.SeedSequence(whole_number(seed, "seed", 0))
     for (name, make), graph_seed in zip(graphs.items(), root.spawn(len(graphs))):
         value_seed, noise_root = graph_seed.spawn(2)
         for law in laws:
-            for epsilon in epsilons:
+            for epsilon in chosen:
                 settings = {"law": law, "epsilon": epsilon, "mu": mu, "weights": weights}
                 settings["delta"] = delta if law == "gaussian" else 0.0
-                shares = _shares(runs, runs_per_task)
+                shares = _shares(runs, most)
                 for share, noise_seed in zip(shares, noise_root.spawn(len(shares))):
                     work = joblib.delayed(_work)(
-                        make, settings, (low, high), steps, share, value_seed, noise_seed
+                        make, settings, ends, steps, share, value_seed, noise_seed
                     )
-                    tasks.append(((name, law, float(epsilon)), work))
+                    tasks.append(((name, law, epsilon), work))
     groups: dict[tuple[str, LawName, float], list[_Errors]] = {}
     for (setting, _), found in zip(tasks, joblib.Parallel()(work for _, work in tasks)):
         groups.setdefault(setting, []).append(found)
@@ -158,7 +165,7 @@ _Errors = tuple[int, float, list[float], list[FloatArray]]
 def _work(
     make: Callable[[], Any],
     settings: Mapping[str, Any],
-    initial: tuple[float, float],
+    initial: FloatArray,
     steps: int,
     runs: int,
     value_seed: np.random.SeedSequence,
@@ -166,7 +173,7 @@ def _work(
 ) -> _Errors:
     """Run one task."""
     consensus = PrivateConsensus(make(), **settings)
-    values = np.random.default_rng(value_seed).uniform(*initial, size=consensus.n)
+    values = np.random.default_rng(value_seed).uniform(initial[0], initial[1], consensus.n)
     run = consensus.run(values, steps, runs, noise_seed, keep="errors")
     limits = [consensus.limit(readout) for readout in READOUTS]
     squares = [run.squared_error(readout) for readout in READOUTS]

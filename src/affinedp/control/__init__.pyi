@@ -1,3 +1,4 @@
+from .by_time import eavesdropper as eavesdropper
 from .by_time import events_sensitivity as events_sensitivity
 from .by_time import leak_after as leak_after
 from .by_time import noise_by_time as noise_by_time
@@ -13,6 +14,5 @@ from .once import predict as predict
 from .output_noise import design_output_noise as design_output_noise
 from .output_noise import dynamics_of as dynamics_of
 from .output_noise import independent_output_noise as independent_output_noise
-from .overheard import eavesdropper as eavesdropper
 from .sensors import Dither as Dither
 from .sensors import Reach as Reach

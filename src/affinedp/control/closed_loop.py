@@ -10,50 +10,55 @@ The loop is linear, so means and mean squares need no simulation.
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.control.by_time import sample_noise
-from affinedp.control.checks import (
+from affinedp.control.gateway_path import sent_always
+from affinedp.control.loop_errors import (
+    LinearLoop,
+    Simulation,
+    check_growth,
+    check_size,
+    first_of,
+    noise_warnings,
+    unit_loadings,
+    white_noise,
+)
+from affinedp.control.plant import (
+    SteeredPlant,
     causal,
     covariance,
+    least_gain,
+    plant_of,
     semidefinite,
     semidefinite_root,
     shaped,
 )
-from affinedp.control.loop_errors import (
-    check_noise,
-    cost_of_one_draw,
-    mean_errors,
-    mean_squares,
-    stationary_squares,
-)
-from affinedp.control.loop_report import loop_plot, loop_report, noise_warnings
-from affinedp.control.plant import LoopRecord, Reference, SteeredPlant, checked_reference, plant_of
-from affinedp.control.simulation import (
-    Simulation,
-    check_size,
-    run_loop,
-    white_noise,
-)
-from affinedp.domains.dynamics import Dynamics
-from affinedp.errors import AffineDPError, AffineDPWarning, MissingExtraError
+from affinedp.domains.dynamics import ENDLESS, Dynamics
+from affinedp.errors import AffineDPError, AffineDPWarning, counted
 from affinedp.exact.numbers import real_array, whole_number
 from affinedp.mechanism import Mechanism
+from affinedp.parts import Locked
 from affinedp.show.page import Report
+from affinedp.strategies.filter import Filter
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+Reference: TypeAlias = Callable[[int], ArrayLike] | ArrayLike
+
 
 @dataclass(frozen=True, eq=False, init=False)
-class ClosedLoop(LoopRecord):
+class ClosedLoop(LinearLoop, Locked):
     """Plant, observer and state feedback that follow a reference.
 
     Attributes
@@ -83,6 +88,14 @@ class ClosedLoop(LoopRecord):
     3.5264
     """
 
+    plant: SteeredPlant
+    feedback: FloatArray = field(repr=False)
+    observer: FloatArray = field(repr=False)
+    reference: Reference = field(repr=False)
+    x0: FloatArray = field(repr=False)
+    xhat0: FloatArray = field(repr=False)
+    state_weight: FloatArray = field(repr=False)
+
     def __init__(
         self,
         plant: Any,
@@ -100,7 +113,7 @@ class ClosedLoop(LoopRecord):
             "plant": checked,
             "feedback": shaped(feedback, (checked.inputs, n), "feedback"),
             "observer": shaped(observer, (n, checked.outputs), "observer"),
-            "reference": checked_reference(reference, n),
+            "reference": _checked_reference(reference, n),
             "x0": shaped(np.zeros(n) if x0 is None else x0, (n,), "x0"),
             "xhat0": shaped(np.zeros(n) if xhat0 is None else xhat0, (n,), "xhat0"),
             "state_weight": _weight(state_weight, n),
@@ -122,7 +135,7 @@ class ClosedLoop(LoopRecord):
         xhat0: ArrayLike | None = None,
         state_weight: ArrayLike | None = None,
     ) -> ClosedLoop:
-        """Return the loop with the gains of python-control's ``dlqr`` and ``dlqe``.
+        """Return the loop with the gains of least quadratic cost.
 
         The observer predicts x̂(t+1) from ŷ(t), so L = A P Cᵀ (C P Cᵀ + R)⁻¹.  That is what
         python-control's ``dlqe(A, I, C, Q, R)`` returns, and ``dlqr(Aᵀ, Cᵀ, Q, R)`` transposed.
@@ -154,13 +167,69 @@ class ClosedLoop(LoopRecord):
         ([[3.424, 4.3095]], [[0.8266], [0.6973]])
         """
         checked = plant_of(plant)
-        feedback, observer = _lqg_gains(
-            checked, state_cost, input_cost, process_covariance, measurement_covariance
+        n, k, m = checked.states, checked.inputs, checked.outputs
+        feedback = least_gain(
+            checked.A,
+            checked.B,
+            semidefinite(state_cost, "state_cost", n),
+            semidefinite(input_cost, "input_cost", k),
+            "the plant must be stabilisable, and input_cost positive definite",
         )
+        observer = least_gain(
+            checked.A.T,
+            checked.C.T,
+            semidefinite(process_covariance, "process_covariance", n),
+            semidefinite(measurement_covariance, "measurement_covariance", m),
+            "the plant must be detectable, and measurement_covariance positive definite",
+        ).T
         return cls(
             checked, feedback, observer, reference,
             x0=x0, xhat0=xhat0, state_weight=state_weight,
         )  # fmt: skip
+
+    def references(self, steps: int) -> FloatArray:
+        """Return x_r(0), …, x_r(steps), shape (steps + 1, n).
+
+        Parameters
+        ----------
+        steps : int
+            How many outputs are sent.
+        """
+        wanted, n = self.reference, self.plant.states
+        if callable(wanted):
+            return np.array([shaped(wanted(t), (n,), f"reference({t})") for t in range(steps + 1)])
+        given = np.asarray(wanted, dtype=np.float64)
+        if given.ndim == 1:
+            return np.tile(given, (steps + 1, 1))
+        if len(given) <= steps:
+            raise AffineDPError(
+                f"the reference ends at t = {len(given) - 1}, but {steps} steps need it up to "
+                f"t = {steps}: give more of it, or a function of t"
+            )
+        return given[: steps + 1].copy()
+
+    @cached_property
+    def matrix(self) -> FloatArray:
+        """What takes (x, x̂) one step ahead, shape (2n, 2n)."""
+        plant = self.plant
+        pull = plant.B @ self.feedback
+        correction = self.observer @ plant.C
+        return np.block([[plant.A, -pull], [correction, plant.A - pull - correction]])
+
+    @cached_property
+    def injection(self) -> FloatArray:
+        """How γ(t) enters (x, x̂), shape (2n, m)."""
+        return np.concatenate([np.zeros_like(self.observer), self.observer])
+
+    def pull(self, references: FloatArray) -> FloatArray:
+        """Return how the reference enters (x, x̂): B K x_r(t) in both, shape (time, 2n).
+
+        Parameters
+        ----------
+        references : array, shape (time, n)
+            As :meth:`references` returns it.
+        """
+        return np.tile(references @ (self.plant.B @ self.feedback).T, (1, 2))
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -190,7 +259,8 @@ class ClosedLoop(LoopRecord):
         array, shape (steps + 1, n)
             For t = 0, …, steps.
         """
-        return mean_errors(self, whole_number(steps, "steps"))
+        nothing = np.zeros((1, whole_number(steps, "steps"), self.plant.outputs))
+        return np.array(self._run(nothing).tracking_errors[0])
 
     def mean_square_error(
         self,
@@ -220,11 +290,22 @@ class ClosedLoop(LoopRecord):
             For t = 0, …, steps.
         """
         count = whole_number(steps, "steps")
-        if noise is not None:
-            check_noise(self, noise, count)
-        for words in self._warnings(noise, count):
+        self._check_noise(noise, count)
+        for words in (*self.warnings, *noise_warnings(noise, count)):
             warnings.warn(words, AffineDPWarning, stacklevel=2)
-        return mean_squares(self, noise, count, process_noise, sensor_noise)
+        return self._mean_squares(noise, count, process_noise, sensor_noise)
+
+    def _mean_squares(
+        self,
+        noise: Mechanism | None,
+        steps: int,
+        process_noise: ArrayLike | None = None,
+        sensor_noise: ArrayLike | None = None,
+    ) -> FloatArray:
+        added = self._added_squares(noise, steps, process_noise, sensor_noise)
+        squares = self.mean(steps) ** 2 + added
+        check_growth(squares.max(axis=1))
+        return squares
 
     def stationary_error(
         self,
@@ -251,9 +332,9 @@ class ClosedLoop(LoopRecord):
         >>> loop.stationary_error(m).round(3).tolist()
         [0.184]
         """
-        if noise is not None:
-            check_noise(self, noise, 1)
-        return stationary_squares(self, noise, process_noise, sensor_noise)
+        self._check_noise(noise, 1)
+        found = self._noisy(noise, process_noise, sensor_noise).stationary()
+        return np.array(found.diagonal()[: self.plant.states])
 
     def noise_response(self) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
         """Return (A, B, C, D) from output noise to the weighted tracking error.
@@ -275,9 +356,40 @@ class ClosedLoop(LoopRecord):
             How many outputs are sent: the mean over them.  Unless given, the noise's horizon; for
             noise without one the error after a long time.
         """
-        count = None if steps is None else whole_number(steps, "steps")
-        check_noise(self, noise, 1 if count is None else count)
-        return loop_report(self, noise, count, self.warnings)
+        made, count = causal(noise), 1 if steps is None else whole_number(steps, "steps")
+        self._check_noise(noise, count)
+        if steps is None and isinstance(made, Filter) and made.horizon >= ENDLESS:
+            words, mean = "after a long time", self._lasting_error()
+            if mean is None:  # a reference that moves has no last mean
+                words, mean = f"{words}, around its mean", np.zeros(self.plant.states)
+            errors = [mean**2 + self.stationary_error(one) for one in (noise, None)]
+        else:
+            count = made.horizon if steps is None else count
+            words = f"over {counted(count, 'step')}"
+            errors = [self._mean_squares(one, count).mean(axis=0) for one in (noise, None)]
+        rows = [
+            (
+                "tracking",
+                f"{name}: root mean square error {math.sqrt(after):.4g} with this noise, "
+                f"{math.sqrt(before):.4g} without, {words}",
+            )
+            for name, after, before in zip(self.plant.state_names, *errors)
+        ]
+        if any(errors[1] > 0):
+            own = "what is left without noise is the loop's own: its offset, and disturbances"
+            rows.append(("tracking", own))
+        cautions = (*self.warnings, *noise_warnings(noise, count))
+        rows += [("warning", caution) for caution in cautions]
+        found = noise.report()
+        return replace(found, totals=(*found.totals, *rows))
+
+    def _lasting_error(self) -> FloatArray | None:
+        """The mean tracking error after a long time, shape (n,); None if the reference moves."""
+        if callable(self.reference) or np.ndim(self.reference) > 1:
+            return None
+        reference = self.references(0)
+        rest = np.linalg.solve(np.eye(len(self.matrix)) - self.matrix, self.pull(reference)[0])
+        return np.asarray(rest[: self.plant.states] - reference[0])
 
     def plot(self, noise: Mechanism, steps: int | None = None) -> Figure:
         """Return a picture of every state over time: reference, mean, and how far noise moves it.
@@ -296,11 +408,27 @@ class ClosedLoop(LoopRecord):
         matplotlib.figure.Figure
         """
         count = min(causal(noise).horizon, 200) if steps is None else whole_number(steps, "steps")
-        check_noise(self, noise, count)
-        return loop_plot(self, noise, count)
+        self._check_noise(noise, count)
+        from affinedp.show.plot import new_figure
 
-    def _warnings(self, noise: Mechanism | None, steps: int) -> tuple[str, ...]:
-        return (*self.warnings, *(() if noise is None else noise_warnings(noise, steps)))
+        plant, references = self.plant, self.references(count)
+        mean = self.mean(count) + references
+        spread = np.sqrt(self._added_squares(noise, count))
+        figure = new_figure(figsize=(7.0, 1.0 + 2.3 * plant.states), layout="constrained")
+        shown = figure.subplots(plant.states, 1, sharex=True, squeeze=False)[:, 0]
+        times = plant.dt * np.arange(count + 1)
+        for i, axes in enumerate(shown):
+            low, high = mean[:, i] - 2 * spread[:, i], mean[:, i] + 2 * spread[:, i]
+            axes.fill_between(times, low, high, alpha=0.25, label="± 2 standard deviations")
+            axes.plot(times, mean[:, i], label="mean, as without noise")
+            axes.plot(times, references[:, i], "k--", linewidth=1, label="reference")
+            axes.set_ylabel(plant.state_names[i])
+            axes.grid(alpha=0.3)
+        figure.legend(*shown[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+        shown[0].set_title(f"The loop under noise that keeps ε = {_epsilon(noise)}")
+        unit = "time" if plant.dt != 1.0 else "step"
+        shown[-1].set_xlabel(unit + first_of(count, causal(noise).horizon))
+        return figure
 
     def noise_cost(
         self, dynamics: Dynamics, state_weight: ArrayLike | None = None, steps: int | None = None
@@ -332,11 +460,20 @@ class ClosedLoop(LoopRecord):
         [[0.0625]]
         """
         count = dynamics.horizon if steps is None else whole_number(steps, "steps")
-        check_noise(self, dynamics, count)
-        weight = self.state_weight
+        self._check_noise(dynamics, count)
+        weight, n = self.state_weight, self.plant.states
         if state_weight is not None:
-            weight = _weight(state_weight, self.plant.states)
-        return cost_of_one_draw(self, dynamics, weight, count)
+            weight = _weight(state_weight, n)
+        cost = np.zeros((dynamics.states, dynamics.states))
+        with np.errstate(over="ignore", invalid="ignore"):
+            for response in self._responses(unit_loadings(dynamics, count), dynamics.states):
+                cost += response[:n].T @ weight @ response[:n]
+        if not np.all(np.isfinite(cost)):
+            raise AffineDPError(
+                f"the noise or the loop grows beyond double precision within {count} steps: "
+                "take fewer, or stabilise the loop (see ClosedLoop.warnings)"
+            )
+        return np.asarray((cost + cost.T) / 2)
 
     def simulate(
         self,
@@ -385,7 +522,8 @@ class ClosedLoop(LoopRecord):
         if noise is None:
             added = np.zeros((many, count, m))
         elif isinstance(noise, Mechanism):
-            check_noise(self, noise, count)
+            self._check_noise(noise, count)
+            sent_always(noise)
             added = sample_noise(noise, many, count, start)
         else:
             added = shaped(noise, (many, count, m), "noise")
@@ -394,7 +532,61 @@ class ClosedLoop(LoopRecord):
         disturbance = None
         if process.any():
             disturbance = white_noise(process, (many, count), start, stream=2)
-        return run_loop(self, added, disturbance)
+        return self._run(added, disturbance)
+
+    def _run(self, noise: FloatArray, disturbance: FloatArray | None = None) -> Simulation:
+        """Run the loop with given noise."""
+        plant, n = self.plant, self.plant.states
+        runs, steps, _ = noise.shape
+        references = self.references(steps)
+        pull = self.pull(references)[:, :, None]
+        # inside, runs come last: each step is then one product with long contiguous rows
+        added = noise.transpose(1, 2, 0)
+        both = np.empty((steps + 1, 2 * n, runs))
+        both[0] = np.concatenate([self.x0, self.xhat0])[:, None]
+        with np.errstate(over="ignore", invalid="ignore"):  # refused below
+            for t in range(steps):
+                after = np.matmul(self.matrix, both[t], out=both[t + 1])
+                after += self.injection @ added[t]
+                after += pull[t]
+                if disturbance is not None:
+                    after[:n] += disturbance[:, t].T
+            states, estimates = both[:, :n], both[:, n:]
+            inputs = self.feedback @ (references[:, :, None] - estimates)[:-1]
+            outputs = plant.C @ states[:-1] + plant.D @ inputs + added
+        check_growth(np.abs(both).max(axis=(1, 2)))
+        references.flags.writeable = False
+        return Simulation(
+            _runs_first(states), _runs_first(estimates), _runs_first(inputs), _runs_first(outputs),
+            references, plant.dt, plant.state_names, plant.output_names,
+        )  # fmt: skip
+
+
+def _runs_first(array: FloatArray) -> FloatArray:
+    """A read-only view of (time, signal, run) as (run, time, signal)."""
+    view = array.transpose(2, 0, 1)
+    view.flags.writeable = False
+    return view
+
+
+def _epsilon(noise: Mechanism) -> str:
+    asked = noise.guarantee.asked
+    if asked is None:
+        return f"{noise.guarantee.epsilon(1e-6):.3g} at δ = 1e-06"
+    return f"{asked.epsilon:g}" + (f" at δ = {asked.delta:g}" if asked.delta else "")
+
+
+def _checked_reference(reference: Reference, n: int) -> Reference:
+    """A reference that fits n states, arrays as read-only copies, or a refusal."""
+    if callable(reference):
+        return reference
+    array = np.atleast_1d(real_array(reference, "reference"))
+    if array.ndim > 2 or array.shape[-1] != n:
+        raise AffineDPError(
+            f"reference has shape {array.shape}, but must be a constant of shape ({n},), an array "
+            f"of shape (time, {n}), or a function of t"
+        )
+    return shaped(array, array.shape, "reference")
 
 
 def _weight(value: ArrayLike | None, n: int) -> FloatArray:
@@ -402,38 +594,6 @@ def _weight(value: ArrayLike | None, n: int) -> FloatArray:
     if not weight.any():
         raise AffineDPError("state_weight must not be zero")
     return weight
-
-
-def _lqg_gains(
-    plant: SteeredPlant,
-    state_cost: ArrayLike,
-    input_cost: ArrayLike,
-    process_covariance: ArrayLike,
-    measurement_covariance: ArrayLike,
-) -> tuple[FloatArray, FloatArray]:
-    """Return K and L of :meth:`affinedp.control.ClosedLoop.lqg`."""
-    try:
-        import control
-    except ImportError:
-        raise MissingExtraError("control", "control") from None
-    n, k, m = plant.states, plant.inputs, plant.outputs
-    regulator = (
-        semidefinite(state_cost, "state_cost", n),
-        semidefinite(input_cost, "input_cost", k),
-    )
-    estimator = (
-        semidefinite(process_covariance, "process_covariance", n),
-        semidefinite(measurement_covariance, "measurement_covariance", m),
-    )
-    try:
-        feedback = control.dlqr(plant.A, plant.B, *regulator)[0]
-        observer = control.dlqe(plant.A, np.eye(n), plant.C, *estimator)[0]
-    except (ValueError, ArithmeticError, RuntimeError, np.linalg.LinAlgError) as error:
-        raise AffineDPError(
-            f"there are no such gains ({error}): the plant must be stabilisable and detectable, "
-            "input_cost and measurement_covariance positive definite"
-        ) from None
-    return feedback, observer
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,16 +15,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.checks import (
-    covariance,
+from affinedp.control.gateway_path import sent_always
+from affinedp.control.loop_errors import LinearLoop
+from affinedp.control.plant import (
+    SteeredPlant,
     filter_of,
+    least_gain,
+    plant_of,
     semidefinite,
     semidefinite_root,
     shaped,
 )
-from affinedp.control.gateway_path import sent
-from affinedp.control.loop_errors import added_squares, check_endless, check_noise, noisy_loop
-from affinedp.control.plant import SteeredPlant, plant_of
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.exact.numbers import whole_number
 from affinedp.mechanism import Mechanism
@@ -136,28 +137,19 @@ def _gain(
     n, k, q = plant.states, plant.inputs, len(integrated)
     if feedback is not None:
         return shaped(feedback, (k, n + q), "feedback")
-    from scipy.linalg import solve_discrete_are
-
-    A = np.block([[plant.A, np.zeros((n, q))], [integrated, np.eye(q)]])
-    B = np.vstack([plant.B, np.zeros((q, k))])
-    Q = semidefinite(state_cost, "state_cost", n + q)
-    R = semidefinite(input_cost, "input_cost", k)
-    try:
-        X = solve_discrete_are(A, B, Q, R)
-    except (ValueError, np.linalg.LinAlgError) as error:
-        raise AffineDPError(
-            f"there is no such feedback ({error}): the plant (with what is integrated) must be "
-            "stabilisable, input_cost positive definite"
-        ) from None
-    return np.asarray(np.linalg.solve(R + B.T @ X @ B, B.T @ X @ A))
+    return least_gain(
+        np.block([[plant.A, np.zeros((n, q))], [integrated, np.eye(q)]]),
+        np.vstack([plant.B, np.zeros((q, k))]),
+        semidefinite(state_cost, "state_cost", n + q),
+        semidefinite(input_cost, "input_cost", k),
+        "the plant (with what is integrated) must be stabilisable, input_cost positive definite",
+    )
 
 
 def _predictor(
     plant: SteeredPlant, mechanism: Mechanism | None, disturbed: FloatArray, sensed: FloatArray
 ) -> tuple[FloatArray, FloatArray, FloatArray]:
     """A and C of plant and noise filter together, and the gain of the prediction."""
-    from scipy.linalg import solve_discrete_are
-
     n, m = plant.states, plant.outputs
     A, C, V, R = plant.A, plant.C, disturbed, sensed
     S = np.zeros((n, m))
@@ -172,15 +164,11 @@ def _predictor(
         S = np.vstack([S, scale**2 * made.B @ made.D.T])
         R = R + scale**2 * made.D @ made.D.T + np.diag(added)
         R = R + LEAST_MEASUREMENT * float(own.last_variances(mechanism.noise).max()) * np.eye(m)
-    try:
-        P = solve_discrete_are(A.T, C.T, V, R, s=S)
-        gain = np.linalg.solve(C @ P @ C.T + R, (A @ P @ C.T + S).T).T
-    except (ValueError, np.linalg.LinAlgError) as error:
-        raise AffineDPError(
-            f"there is no such observer ({error}): the plant must be detectable, and "
-            "measurement_covariance positive where there is no other noise"
-        ) from None
-    return A, C, np.asarray(gain)
+    needs = (
+        "the plant must be detectable, and measurement_covariance positive where there is no other "
+        "noise"
+    )
+    return A, C, least_gain(A.T, C.T, V, R, needs, S).T
 
 
 def _state_space(plant: SteeredPlant, A: Any, B: Any, C: Any, D: Any) -> Any:
@@ -215,7 +203,7 @@ class LoopErrors:
 
 
 @dataclass(frozen=True, eq=False, init=False)
-class ControlledPlant:
+class ControlledPlant(LinearLoop):
     """A plant under any linear controller, and what noise costs in that loop.
 
     Attributes
@@ -334,20 +322,14 @@ class ControlledPlant:
         process_noise, sensor_noise : float, array of shape (n,) or (n, n), optional
             White noise on x(t+1) and on y(t), besides: standard deviations or a covariance.
         """
-        n, m, plant = self.plant.states, self.plant.outputs, self.plant
-        matrix, injection, out, through = self._loop
-        made, sensed = None, covariance(sensor_noise, "sensor_noise", m)
-        if noise is not None:
-            made, added = _sent_filter(noise, m)
-            sensed = sensed + np.diag(added)
-        check_endless(made)
-        white = injection @ sensed @ injection.T
-        white[:n, :n] += covariance(process_noise, "process_noise", n)
-        P = noisy_loop(matrix, injection, made, white).stationary()
-        to_u = out
-        fresh = through @ sensed @ through.T
+        n, plant = self.plant.states, self.plant
+        self._check_noise(noise, 1)
+        moving = self._noisy(noise, process_noise, sensor_noise)
+        P, made = moving.stationary(), moving.filtered
+        _, _, to_u, through = self._loop
+        fresh = through @ moving.sensed @ through.T
         if made is not None:
-            to_u = np.hstack([out, through @ made.noise.C])
+            to_u = np.hstack([to_u, through @ made.noise.C])
             direct = made.scale * through @ made.noise.D
             fresh = fresh + direct @ direct.T
         U = to_u @ P @ to_u.T + fresh
@@ -374,15 +356,14 @@ class ControlledPlant:
             How many outputs are sent.
         """
         count = whole_number(steps, "steps")
-        if noise is not None:
-            check_noise(self, noise, count)
-        return added_squares(self, noise, count, process_noise, sensor_noise)
+        self._check_noise(noise, count)
+        return self._added_squares(noise, count, process_noise, sensor_noise)
 
 
 def _sent_filter(noise: Mechanism, outputs: int) -> tuple[Filter, FloatArray]:
     """The filter of stationary noise for so many outputs, and the variance that is fresh beside."""
     filter_of(noise)
-    made, added = sent(noise)
+    made, added = sent_always(noise)
     assert isinstance(made, Filter)
     if len(made.step_names) != outputs:
         raise AffineDPError(

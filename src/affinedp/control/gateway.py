@@ -9,39 +9,33 @@ depend on what was sent.
 from __future__ import annotations
 
 import logging
+import math
 import os
 import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.budget.events import Closing
 from affinedp.budget.ledger import Ledger
-from affinedp.control.alarms import Alarms
-from affinedp.control.gateway_path import Sending, check_useful, conditions, sent_with
+from affinedp.control.gateway_path import Sending, check_useful, conditions
 from affinedp.control.gateway_plan import PUBLISHED_BITS, GatewayPlan
-from affinedp.control.sensors import (
-    Reach,
-    Resolution,
-    Sensor,
-    per_output,
-    readings_of,
-    sensor_of,
-)
+from affinedp.control.recordings import Alarms
+from affinedp.control.sensors import Reach, Resolution, Sensor
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import whole_number
+from affinedp.exact.numbers import is_number, whole_number
 from affinedp.laws.sampler.noise import SingleNoise
 from affinedp.laws.sampler.words import hashed_bytes
+from affinedp.parts import restored
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.base import GRID_BITS
 from affinedp.strategies.causal import rounded
-from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
+from affinedp.stream.run import Asked, Beginning, Held, Memory, Owner, Run, RunError
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +57,7 @@ class StepError(AffineDPError):
         super().__init__(message)
 
 
-class Gateway(Closing):
+class Gateway(Held):
     """Sends the measurements of one trajectory, one by one, with the noise of a mechanism.
 
     The noise is drawn once, when the state is created, and belongs to this one trajectory: a plant
@@ -95,13 +89,14 @@ class Gateway(Closing):
         Public limits on start and inputs that keep every measurement within the range.
     measurement_error : float or array_like, optional
         How far measurements may be off the equations beside the steps: nonlinearity, model error
-        that neighbours do not share.
+        that neighbours do not share.  This, ``fresh_noise`` and ``every`` are as designed for
+        where they are left out.
     fresh_noise : float or array_like, optional
         Scale of the fresh noise, one number or one per output.  By default what adds least.
     horizon : int, optional
         How many steps this run has at most, if fewer than the mechanism is made for.  Sensors
         with steps need it for noise without an end.
-    every : int
+    every : int, optional
         Send one of so many steps alone: the first, and so on.  The steps of sensors cost less then.
     ledger : Ledger, optional
         Charged once, before the draw.  Without one nothing keeps count.
@@ -138,40 +133,43 @@ class Gateway(Closing):
         measurement_error: ArrayLike | None = None,
         fresh_noise: ArrayLike | None = None,
         horizon: int | None = None,
-        every: int = 1,
+        every: int | None = None,
         ledger: Ledger | None = None,
         label: str | None = None,
         redraw: bool = False,
         moved: bool = False,
     ) -> None:
         asked = Asked(ledger, label, redraw, moved)
-        sending = Sending.of(mechanism, horizon, every)
-        if resolution is None:
-            resolution = mechanism.design.resolution or None
-        sensor = sensor_of(sending.names, resolution, measurement_error, range)
-        sending.check_range(sensor, reach)
-        self._sending, self._sensor = sending, sensor
-        chosen = _chosen(sending, sensor, fresh_noise)
+        sending = Sending.of(
+            mechanism,
+            resolution,
+            measurement_error=measurement_error,
+            limits=range,
+            fresh_noise=fresh_noise,
+            horizon=horizon,
+            every=every,
+        )
+        sending.check_range(reach)
+        self._sending, sensor = sending, sending.sensor
+        chosen = _chosen(sending)
 
         def begin() -> Beginning:
-            plan = sending.plan(sensor, fresh_noise)
-            check_useful(sending, sensor, np.sqrt(sending.variance(plan)))
-
-            def draw(ledger: Ledger | None, label: str) -> Memory:
-                if ledger is not None:
-                    ledger.charge(
-                        sending.guarantee, fingerprint=sending.mechanism.fingerprint, label=label
-                    )
-                return _memory(sending.draw(plan), None)
-
-            return Beginning({**chosen, "plan": plan.to_record()}, draw)
+            plan = sending.plan()
+            check_useful(sending, plan)
+            begin_walk = sending.walk(plan).beginning(sending.guarantee.sensitivity)
+            return Beginning.charging(
+                sending.mechanism,
+                {**chosen, "plan": plan.record()},
+                lambda: _memory(begin_walk(), None),
+            )
 
         def check(settings: Mapping[str, Any], memory: Memory) -> None:
             _refuse_other(chosen, settings)
 
         self._run = Run(state, GATEWAY, begin, check, asked)
-        self._plan = GatewayPlan.from_record(self._run.settings["plan"])
+        self._plan = restored(self._run.settings["plan"], GatewayPlan)
         self._walk = sending.walk(self._plan)
+        self._grids = tuple(zip(self._plan.grid_exponents, self._plan.published_exponents))
         self._fresh = [SingleNoise(self._plan.fresh_law, s) for s in self._plan.fresh_scales]
         self._alarms = Alarms(self._run.path, sensor, sending.names, self._plan.largest)
         self._name: str | None = self._run.memory["run"]
@@ -190,8 +188,7 @@ class Gateway(Closing):
         Its ``interval`` and ``function`` are about rows that :meth:`send` returned, from the first
         step on: with them comes what this gateway adds.
         """
-        sent = sent_with(self._sending, self._plan)
-        return self._sending.mechanism.with_design(sent=sent)
+        return self._sending.mechanism.with_design(sent=self._sending.sent(self._plan))
 
     @property
     def outputs(self) -> int:
@@ -205,13 +202,8 @@ class Gateway(Closing):
 
     @property
     def next_step(self) -> int:
-        """The first step that was neither sent nor skipped."""
-        return self._next
-
-    @property
-    def commitment(self) -> str:
-        """A hash that fixes the draw without revealing it: note it elsewhere."""
-        return self._run.commitment
+        """The first step that is to be sent and was neither sent nor skipped."""
+        return -(-self._next // self._sending.every) * self._sending.every
 
     @property
     def measurement_error(self) -> FloatArray:
@@ -229,7 +221,7 @@ class Gateway(Closing):
     @property
     def sensor(self) -> Sensor:
         """What was declared about the readings."""
-        return self._sensor
+        return self._sending.sensor
 
     @property
     def run(self) -> str | None:
@@ -274,7 +266,7 @@ class Gateway(Closing):
 
     @cached_property
     def _conditions(self) -> tuple[str, ...]:
-        return tuple(conditions(self._sending, self._sensor, self._plan))
+        return tuple(conditions(self._sending, self._plan))
 
     def send(self, y: ArrayLike, step: int | None = None, run: str | None = None) -> FloatArray:
         """Return what to publish at a step, once the disk knows that it may have been sent.
@@ -287,7 +279,8 @@ class Gateway(Closing):
             The measurement.  Malformed ones are refused, and the step is still free.
         step : int, optional
             Which step it is; the next one by default.  A step that was sent gives the same numbers
-            again.  Steps that are jumped over are skipped for good.
+            again, except after a crash those of the unfinished block.  Steps that are jumped over
+            are skipped for good.
         run : str, optional
             Which run of the plant it belongs to.  The first one that is sent takes the draw.
 
@@ -304,8 +297,7 @@ class Gateway(Closing):
         """
         with self._run.turn():
             every = self._sending.every
-            following = -(-self._next // every) * every
-            number = following if step is None else whole_number(step, "step", least=0)
+            number = self.next_step if step is None else whole_number(step, "step", least=0)
             self._check_run(run)
             if number >= self.horizon:
                 raise StepError(
@@ -363,17 +355,16 @@ class Gateway(Closing):
         self, step: int, measured: FloatArray, ahead: tuple[tuple[int, ...], list[int]]
     ) -> FloatArray:
         """The reading with its noise: exact sums of integers, rounded once at the end."""
-        plan, noise = self._plan, self._walk.noise(step, *ahead)
+        noise = self._walk.noise(step, *ahead)
         # two that go on from one snapshot of the machine's memory share no fresh noise
         words = hashed_bytes(self._run.hedged(step, measured.tobytes()))
         outputs = np.empty(len(measured))
-        for i, value in enumerate(measured.tolist()):
+        for i, (value, (grid, published)) in enumerate(zip(measured.tolist(), self._grids)):
             whole, over = value.as_integer_ratio()
             # over is a power of two
-            steps = rounded(whole, 1 - over.bit_length() - plan.grid_exponents[i])
+            steps = rounded(whole, 1 - over.bit_length() - grid)
             total = steps + noise[i] + self._fresh[i].draw(words)
-            total = rounded(total, PUBLISHED_BITS - GRID_BITS)
-            outputs[i] = _nearest_double(total, plan.published_exponents[i])
+            outputs[i] = _nearest_double(rounded(total, PUBLISHED_BITS - GRID_BITS), published)
         return outputs
 
     def _kept(self, step: int, measured: FloatArray, outputs: FloatArray) -> bytes:
@@ -384,7 +375,8 @@ class Gateway(Closing):
         kept = self._run.sent(step)
         if kept is None:
             raise StepError(
-                f"step {step} was skipped and cannot be sent any more (the next is {self._next})",
+                f"step {step} was skipped, or may have been sent before a crash or long ago: it "
+                f"is not sent again (the next is {self._next})",
                 "late",
             )
         if kept[:DIGEST_BYTES] != self._run.digest(step, measured.tobytes()):
@@ -410,18 +402,8 @@ class Gateway(Closing):
                 "run",
             )
 
-    def close(self) -> None:
-        """Close the state; another gateway may then continue where this one ended.
-
-        Called by a signal handler in the middle of :meth:`send`, it takes effect when that ends.
-        """
-        self._run.close()
-
     def __repr__(self) -> str:
         return f"Gateway(state={str(self._run.path)!r}, step {self.next_step} of {self.horizon})"
-
-    def __reduce__(self) -> NoReturn:
-        raise AffineDPError("a gateway is not copied: it holds the only draw of its trajectory")
 
 
 def checked_run(run: object) -> str:
@@ -448,13 +430,12 @@ def _numbers(memory: Memory) -> tuple[int, ...]:
     return tuple(int(word, 16) for word in memory["path"])
 
 
-def _chosen(sending: Sending, sensor: Sensor, fresh_noise: ArrayLike | None) -> dict[str, Any]:
+def _chosen(sending: Sending) -> dict[str, Any]:
     """What the user chose, as text: it must be the same whenever the state is opened."""
-    values = per_output(fresh_noise, "fresh_noise", len(sending.names))
     return {
         "fingerprint": sending.mechanism.fingerprint,
-        "sensor": sensor.to_record(),
-        "fresh_noise": None if values is None else [float(v).hex() for v in values],
+        "sensor": sending.sensor.record(),
+        "fresh_noise": [value.hex() for value in sending.fresh],
         "horizon": sending.steps,
         "every": sending.every,
     }
@@ -475,7 +456,7 @@ def _refuse_other(chosen: Mapping[str, Any], settings: Mapping[str, Any]) -> Non
     for name in ("horizon", "every"):
         if chosen[name] != settings[name]:
             raise RunError(f"this state was drawn with {name} = {settings[name]}: give that")
-    if chosen["fresh_noise"] not in (None, settings["fresh_noise"]):
+    if chosen["fresh_noise"] not in ([], settings["fresh_noise"]):
         raise RunError("this state was drawn with another fresh_noise: leave it out")
 
 
@@ -486,3 +467,42 @@ def _nearest_double(value: int, exponent: int) -> float:
         return value / (1 << -exponent) if exponent < 0 else float(value << exponent)
     except OverflowError:
         return sys.float_info.max if value > 0 else -sys.float_info.max
+
+
+def readings_of(y: Any, count: int) -> FloatArray:
+    """Return one double for each output.
+
+    Numbers that no double holds are rounded to the nearest: to refuse them would tell of them.
+
+    Examples
+    --------
+    >>> readings_of([3, 2**60 + 1], 2).tolist()
+    [3.0, 1.152921504606847e+18]
+    """
+    if np.ma.is_masked(y):
+        raise AffineDPError("y has masked values: fill them or leave them out")
+    try:
+        given = np.array(y, dtype=object)
+    except ValueError:
+        raise AffineDPError("y is not an array of numbers") from None
+    if given.shape != (count,):
+        raise AffineDPError(
+            f"y has shape {given.shape}, but must have one number for each of {count} outputs"
+        )
+    return np.array([_double(item, i) for i, item in enumerate(given)])
+
+
+def _double(item: Any, place: int) -> float:
+    if type(item) is not float and not is_number(item):
+        raise AffineDPError(f"y[{place}] is not a real number but {type(item).__name__}")
+    try:
+        value = float(item)
+    except OverflowError:
+        return sys.float_info.max if item > 0 else -sys.float_info.max
+    except ValueError:  # Decimal knows a NaN that no float can be
+        value = math.nan
+    if math.isinf(value) and item != value:  # a finite Decimal or longdouble
+        return math.copysign(sys.float_info.max, value)
+    if not math.isfinite(value):
+        raise AffineDPError(f"y[{place}] is no finite number")
+    return value

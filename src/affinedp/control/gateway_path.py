@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, dense
-from affinedp.control.checks import causal
 from affinedp.control.gateway_plan import (
     STREAM_BITS,
     Facts,
@@ -23,9 +22,19 @@ from affinedp.control.gateway_plan import (
     plan_for,
     white_plan,
 )
-from affinedp.control.sensors import Reach, Resolution, Sensor, check_range, sensor_of
+from affinedp.control.plant import causal
+from affinedp.control.sensors import (
+    EXACT,
+    Reach,
+    Resolution,
+    Sensor,
+    check_range,
+    per_output,
+    sensor_of,
+    undeclared,
+)
 from affinedp.domains.dynamics import ENDLESS, Dynamics
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, counted
 from affinedp.exact.numbers import whole_number
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.knorm import KNorm
@@ -33,6 +42,7 @@ from affinedp.laws.polytope import LatticeCones, Polytope, polytope_of
 from affinedp.laws.sampler import IntegerNoise, draw_integers
 from affinedp.laws.sampler.bodies import ConeNoise
 from affinedp.mechanism import Mechanism
+from affinedp.neighbours.inputs import Inputs
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.strategies.base import GRID_BITS, Sent
 from affinedp.strategies.causal import Causal, Path
@@ -79,23 +89,27 @@ class BodyOnGrid:
         cell = body.box([Fraction(1)] * body.dimension)
         return cls(exponent, body, longest * (1 + off) + 3 * cell)
 
-    def draw(self, sensitivity: float, factor: float) -> tuple[int, ...]:
-        """Return the one draw, in steps."""
+    def noise(self, sensitivity: float, factor: float) -> ConeNoise:
+        """Return what draws it, in steps."""
         rate = Fraction(sensitivity) / Fraction(factor) / self.charge
         unit = Fraction(2) ** (math.frexp(float(rate))[1] - RATE_BITS)
-        noise = ConeNoise(LatticeCones(self.body), math.floor(rate / unit) * unit)
-        return tuple(int(c) for c in noise.draw(BATCH)[0])
+        return ConeNoise(LatticeCones(self.body), math.floor(rate / unit) * unit)
 
 
 # Steps that a gateway keeps of noise without an end; older ones are not sent again.
 KEPT = 4096
 # Steps over which reach is worked out.
 MOST_REACHED = 1_000_000
+# What else helps against a range where one draw serves all steps.
+INDEPENDENT = (
+    ", or send with noise that is independent at every step (independent_output_noise), to which "
+    "saturation costs nothing"
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Sending:
-    """The noise of a mechanism over one run; it holds nothing secret."""
+    """The noise of a mechanism over one run, read by some sensors; it holds nothing secret."""
 
     # what promises
     mechanism: Mechanism
@@ -103,11 +117,25 @@ class Sending:
     strategy: Causal
     # how many there are at most, and of how many one is sent
     steps: int
-    every: int = 1
+    every: int
+    # what is declared about readings
+    sensor: Sensor
+    # fresh noise that somebody chose
+    fresh: tuple[float, ...]
 
     @classmethod
-    def of(cls, mechanism: Any, horizon: int | None = None, every: int = 1) -> Sending:
-        """Return what a gateway sends with, or refuse it."""
+    def of(
+        cls,
+        mechanism: Any,
+        resolution: Resolution | str | None = None,
+        *,
+        measurement_error: ArrayLike | None = None,
+        limits: tuple[ArrayLike, ArrayLike] | None = None,
+        fresh_noise: ArrayLike | None = None,
+        horizon: int | None = None,
+        every: int | None = None,
+    ) -> Sending:
+        """Return what a gateway sends with, or refuse it; what is left out is as designed."""
         strategy = causal(mechanism)
         most = strategy.horizon
         steps = most if horizon is None else whole_number(horizon, "horizon", most=most)
@@ -118,9 +146,22 @@ class Sending:
                 "trajectory (once_then_predict), or design K-norm noise (law='knorm'), which keeps "
                 "ε without δ too"
             )
-        if whole_number(every, "every") > 1 and isinstance(strategy, Fresh):
-            raise AffineDPError("independent noise for fewer steps is a design for them: no every")
-        return cls(mechanism, strategy.shortened(steps), steps, int(every))
+        designed = mechanism.design.sent or Sent(1.0, ())
+        one_of = designed.every if every is None else whole_number(every, "every")
+        errors = designed.errors or None if measurement_error is None else measurement_error
+        fresh = designed.fresh or None if fresh_noise is None else fresh_noise
+        if isinstance(strategy, Fresh) and (one_of > 1 or fresh is not None):
+            raise AffineDPError(
+                "independent noise is all fresh, and for fewer steps it is a design for them: "
+                "leave every and fresh_noise out"
+            )
+        if resolution is None:
+            resolution = designed.resolution or None
+        names = strategy.step_names
+        sensor = sensor_of(names, resolution, errors, limits)
+        scales = per_output(fresh, "fresh_noise", len(names))
+        chosen = () if scales is None else tuple(scales.tolist())
+        return cls(mechanism, strategy.shortened(steps), steps, int(one_of), sensor, chosen)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -144,13 +185,11 @@ class Sending:
         """What the plan follows from."""
         return facts_of(self.mechanism, self.strategy, self.steps, self.every)
 
-    def plan(self, sensor: Sensor, fresh_noise: ArrayLike | None) -> GatewayPlan:
+    def plan(self) -> GatewayPlan:
         """Choose grids, fresh noise and enlargement."""
-        if not isinstance(self.strategy, Fresh):
-            return plan_for(self.facts, sensor, fresh_noise, self.strategy.path_bits)
-        if fresh_noise is not None:
-            raise AffineDPError("independent noise is all fresh: leave fresh_noise out")
-        return white_plan(self.mechanism, self.strategy, sensor)
+        if isinstance(self.strategy, Fresh):
+            return white_plan(self.mechanism, self.strategy, self.sensor)
+        return plan_for(self.facts, self.sensor, self.fresh, self.strategy.path_bits)
 
     @cached_property
     def designed(self) -> FloatArray:
@@ -166,13 +205,34 @@ class Sending:
             return plan.added_variance
         return np.asarray(plan.noise_factor**2 * self.designed + plan.added_variance)
 
-    def cost(self, sensor: Sensor) -> float:
-        """Return the total variance with these sensors, relative to the mechanism's own."""
-        if sensor.deviation() is None:
-            return 1.0
-        return float(self.variance(self.plan(sensor, None)).sum() / self.designed.sum())
+    def deviation(self) -> float:
+        """Return the root of the mean variance over outputs and steps that are sent."""
+        return math.sqrt(float(self.variance(self.plan()).mean()))
 
-    def check_range(self, sensor: Sensor, reach: Reach | None) -> None:
+    def cost(self) -> float:
+        """Return the total variance with these sensors, relative to the mechanism's own."""
+        if self.sensor.deviation() is None:
+            return 1.0
+        return float(self.variance(self.plan()).sum() / self.designed.sum())
+
+    def sent(self, plan: GatewayPlan) -> Sent:
+        """Return by how much a plan enlarges the noise, what it adds, and for which sensors."""
+        factor, added = plan.noise_factor, plan.added_variance
+        if isinstance(self.strategy, Fresh):  # enlarged, with nothing beside it
+            factor = math.sqrt(float(added.max())) / self.strategy.sigma
+            added = np.zeros(len(self.names))
+        seen = self.sensor
+        return Sent(
+            factor,
+            tuple(added.tolist()),
+            self.every,
+            seen.steps,
+            seen.errors,
+            self.fresh,
+            self.steps,
+        )
+
+    def check_range(self, reach: Reach | None) -> None:
         """Refuse sensors that can saturate; independent noise does not mind.
 
         A saturated sensor only makes neighbours more alike, step by step.
@@ -180,10 +240,23 @@ class Sending:
         if self.strategy.independent:
             return
         if isinstance(self.strategy, Filter):
-            dynamics = _driven(self.strategy, self.steps, sensor, reach)
+            dynamics = _driven(self.strategy, self.steps, self.sensor, reach)
+            check_range(self.sensor, dynamics, reach, jumps=self._jumps)
+            if reach is not None and self._jumps is None:
+                _check_declared(self.strategy, dynamics, reach)
         else:
-            dynamics = self.strategy.domain
-        check_range(sensor, dynamics, reach)
+            check_range(self.sensor, self.strategy.domain, reach, otherwise=INDEPENDENT)
+
+    @property
+    def _jumps(self) -> FloatArray | None:
+        """By what the state of a neighbour jumps, one jump per column; else limits hold for both.
+
+        Jumps before the first step are differences of x(0), and within its limits.
+        """
+        neighbours = self.mechanism.adjacency
+        if isinstance(neighbours, Inputs) and neighbours.forward:
+            return np.asarray(neighbours.domain.system.B * neighbours.mu)
+        return None
 
     # -------------------------------------------------------------- the path
 
@@ -203,10 +276,6 @@ class Sending:
         unit = Fraction(plan.noise_factor) * Fraction(strategy.scale) * Fraction(2) ** bits
         return Walk(strategy.path(plan.path_bits), plan, math.ceil(unit), bits, None)
 
-    def draw(self, plan: GatewayPlan) -> tuple[int, ...]:
-        """Draw what is drawn once, and return the memory at step 0."""
-        return self.walk(plan).begin(self.guarantee.sensitivity)
-
 
 class Walk:
     """How the noise goes on from the memory at a step: memory in, noise and the next memory out.
@@ -217,19 +286,20 @@ class Walk:
     def __init__(
         self, path: Path | None, plan: GatewayPlan, unit: int, bits: int, body: BodyOnGrid | None
     ) -> None:
-        self._path, self._unit, self._bits, self._plan, self._body = path, unit, bits, plan, body
+        self._path, self._unit, self._bits, self._body = path, unit, bits, body
+        self._factor, self._grids = plan.noise_factor, plan.grid_exponents
         self._drawn = IntegerNoise("gaussian", unit) if path is not None and path.each else None
 
-    def begin(self, sensitivity: float) -> tuple[int, ...]:
-        """Return the memory at step 0, of what is drawn once."""
-        if self._path is None:
-            return ()
+    def beginning(self, sensitivity: float) -> Callable[[], tuple[int, ...]]:
+        """Return what draws once, and gives the memory at step 0; refused here, not there."""
+        path, bits = self._path, self._bits
+        if path is None:
+            return lambda: ()
         if self._body is not None:
-            return self._path.begin(
-                self._body.draw(sensitivity, self._plan.noise_factor), self._bits
-            )
-        drawn = draw_integers("gaussian", self._unit, self._path.once).tolist()
-        return self._path.begin(drawn, self._bits)
+            vectors = self._body.noise(sensitivity, self._factor)
+            return lambda: path.begin([int(c) for c in vectors.draw(BATCH)[0]], bits)
+        unit = self._unit
+        return lambda: path.begin(draw_integers("gaussian", unit, path.once).tolist(), bits)
 
     def draw(self, steps: int) -> list[list[int]]:
         """Return what is drawn for each of the steps that follow, skipped ones too.
@@ -244,8 +314,8 @@ class Walk:
     def noise(self, step: int, memory: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:
         """Return the noise of a step, entry i in units of the grid of output i."""
         if self._path is None:
-            return (0,) * len(self._plan.grid_exponents)
-        return self._path.row(step, memory, drawn, self._bits, self._plan.grid_exponents)
+            return (0,) * len(self._grids)
+        return self._path.row(step, memory, drawn, self._bits, self._grids)
 
     def advance(self, step: int, memory: Sequence[int], drawn: Sequence[int]) -> tuple[int, ...]:
         """Return the memory at the next step."""
@@ -282,6 +352,16 @@ def _driven(strategy: Filter, steps: int, sensor: Sensor, reach: Reach | None) -
     return Dynamics(plant.A, plant.C, min(steps, MOST_REACHED), states, strategy.step_names)
 
 
+def _check_declared(strategy: Filter, dynamics: Dynamics, reach: Reach) -> None:
+    """Refuse limits that say nothing about a private input."""
+    plant = strategy.domain
+    for i in undeclared(reach, dynamics, plant.system):
+        raise AffineDPError(
+            f"the limits leave out the private input {plant.names[i]}, which moves the outputs as "
+            "no input of B does: add its column to B (and D), and between which numbers it lies"
+        )
+
+
 # From here on the steps of the sensor cost enough to say so.
 WORTH_SAYING = 2.0
 # What a cure should bring the total down to, relative to the noise that hides the trajectory.
@@ -291,50 +371,69 @@ MANY_DRAWS = 1e9
 OF_EACH_DRAW = 1e-26
 
 
-def with_sensors(mechanism: Mechanism, resolution: Resolution | None) -> Mechanism:
+def with_sensors(
+    mechanism: Mechanism,
+    resolution: Resolution | str | None,
+    measurement_error: ArrayLike | None = None,
+    fresh_noise: ArrayLike | None = None,
+    every: int = 1,
+) -> Mechanism:
     """Return noise with the sensors that it is designed for, and what they cost in its notes."""
     if resolution is None:
+        if (measurement_error, fresh_noise, every) != (None, None, 1):
+            raise AffineDPError(
+                "measurement_error, fresh_noise and every are about what a gateway sends: give the "
+                "resolution of the sensors, too"
+            )
         return mechanism
-    sensor = sensor_of(causal(mechanism).step_names, resolution)
-    sending = Sending.of(mechanism)
-    if sending.steps >= ENDLESS and not sensor.exact:
+    sending = Sending.of(
+        mechanism,
+        resolution,
+        measurement_error=measurement_error,
+        fresh_noise=fresh_noise,
+        every=every,
+    )
+    if sending.steps >= ENDLESS and sending.sensor.deviation() is not None:
         raise AffineDPError(
             "sensors with steps cost noise at every step that is sent, for ever: give a horizon"
         )
+    rarely = f", one of {sending.every}" if sending.every > 1 else ""
     sent = (
-        f"{sensor.sentence(sending.names)}: with what hides these steps too, a gateway sends noise "
-        f"of standard deviation {_noise(sending, sensor):.3g}"
+        f"{sending.sensor.sentence(sending.names)}: with what hides these steps too, a gateway "
+        f"sends noise of standard deviation {sending.deviation():.3g} (root mean square over the "
+        f"steps that are sent{rarely})"
     )
-    notes = (sent, *advice(sending, sensor))
-    found = sent_with(sending, sending.plan(sensor, None))
-    return mechanism.with_design(
-        resolution=sensor.steps, sent=found, notes=(*mechanism.notes, *notes)
-    )
+    found = sending.sent(sending.plan())
+    return mechanism.with_design(sent=found, notes=(*mechanism.notes, sent, *advice(sending)))
 
 
-def sent_with(sending: Sending, plan: GatewayPlan) -> Sent:
-    """Return by how much a plan enlarges the noise, and what it adds."""
-    if isinstance(sending.strategy, Fresh):  # enlarged, with nothing beside it
-        largest = math.sqrt(float(plan.added_variance.max()))
-        return Sent(largest / sending.strategy.sigma, (0.0,) * len(sending.names))
-    return Sent(plan.noise_factor, tuple(plan.added_variance.tolist()), sending.every)
-
-
-def sent(mechanism: Mechanism) -> tuple[Causal, FloatArray]:
-    """Return the noise that is sent, and the variance of what is fresh beside it on each output."""
+def sent(mechanism: Mechanism) -> tuple[Causal, Sent]:
+    """Return the noise that is sent, and what is sent beside it: computed, not read of a file."""
     strategy = causal(mechanism)
-    if not mechanism.design.resolution:
-        return strategy, np.zeros(len(strategy.step_names))
-    sending = Sending.of(mechanism)
-    sensor = sensor_of(sending.names, mechanism.design.resolution)
-    found = sent_with(sending, sending.plan(sensor, None))
-    scaled = strategy.scaled(found.factor)
+    designed = mechanism.design.sent
+    if designed is None:
+        return strategy, Sent(1.0, (0.0,) * len(strategy.step_names))
+    sending = Sending.of(mechanism, designed.resolution or EXACT, horizon=designed.steps)
+    found = sending.sent(sending.plan())
+    scaled = sending.strategy.scaled(found.factor)
     assert isinstance(scaled, Causal)
-    return scaled, np.array(found.added)
+    return scaled, found
 
 
-def conditions(sending: Sending, sensor: Sensor, plan: GatewayPlan) -> Iterator[str]:
+def sent_always(mechanism: Mechanism) -> tuple[Causal, FloatArray]:
+    """Return the noise that is sent at every step, and the variance of what is fresh beside it."""
+    made, found = sent(mechanism)
+    if found.every > 1:
+        raise AffineDPError(
+            f"of this noise one step of {found.every} is sent: what a loop does in between is not "
+            "known here. Leave every out, or try it (affinedp control trial)"
+        )
+    return made, np.array(found.added)
+
+
+def conditions(sending: Sending, plan: GatewayPlan) -> Iterator[str]:
     """Say what the promise needs of the sensors, and what they cost."""
+    sensor = sending.sensor
     errors = "; ".join(
         f"{name}: {error:.3g} (and |{name}| ≤ {largest:.3g})"
         for name, error, largest in zip(sending.names, plan.measurement_error, plan.largest)
@@ -351,22 +450,19 @@ def conditions(sending: Sending, sensor: Sensor, plan: GatewayPlan) -> Iterator[
         yield "public limits keep every measurement in the sensors' range: that is taken on trust"
     if not sensor.exact and not sensor.low and not sending.strategy.independent:
         yield "it holds as long as no sensor saturates: declare its range to have that checked"
-    yield from advice(sending, sensor)
+    yield from advice(sending)
 
 
-def advice(sending: Sending, sensor: Sensor) -> Iterator[str]:
+def advice(sending: Sending) -> Iterator[str]:
     """Say what hiding the steps of sensors costs, and what each remedy does; cheapest first."""
-    try:
-        cost, now = sending.cost(sensor), _noise(sending, sensor)
-    except AffineDPError:  # the noise of this run is what somebody chose
+    if sending.fresh or sending.cost() < WORTH_SAYING:  # the noise of this run is what one chose
         return
-    if cost < WORTH_SAYING:
-        return
+    now = sending.deviation()
     found: dict[str, tuple[float, str]] = {}
-    for kind, what, other, finer in _remedies(sending, sensor):
+    for kind, what, other in _remedies(sending):
         with suppress(AffineDPError):
             if kind not in found or found[kind][0] > now / 2:  # the first that halves the noise
-                found[kind] = _noise(other, finer), what
+                found[kind] = other.deviation(), what
     listed = "; ".join(f"{what}: {noise:.3g}" for noise, what in sorted(found.values()))
     yield (
         f"hiding the sensors' steps takes noise of standard deviation {now:.3g} where exact "
@@ -376,33 +472,28 @@ def advice(sending: Sending, sensor: Sensor) -> Iterator[str]:
     )
 
 
-def _remedies(sending: Sending, sensor: Sensor) -> Iterator[tuple[str, str, Sending, Sensor]]:
+def _remedies(sending: Sending) -> Iterator[tuple[str, str, Sending]]:
     """More bits, shorter runs and fewer steps: which kind, in words, and what is sent then."""
+    sensor, strategy = sending.sensor, sending.strategy
     if sensor.steps:
-        bits = bits_for(sending.cost(sensor))
+        bits = bits_for(sending.cost())
         finer = replace(sensor, steps=tuple(math.ldexp(step, -bits) for step in sensor.steps))
-        yield "bits", f"{bits} more bits, of the converter or by Dither({bits}, …)", sending, finer
+        what = f"{bits} more bits, of the converter or by Dither({bits}, …)"
+        yield "bits", what, replace(sending, sensor=finer)
     for factor in (2, 4, 8, 16, 32, 64):
-        if factor <= sending.steps:
-            shorter = Sending.of(sending.mechanism, sending.steps // factor, sending.every)
-            yield "run", f"a run of {shorter.steps:,} steps", shorter, sensor
-        every = factor * sending.every
-        if every <= sending.steps and not isinstance(sending.strategy, Fresh):
-            rarer = Sending.of(sending.mechanism, sending.steps, every)
+        steps, every = sending.steps // factor, factor * sending.every
+        if steps:
+            shorter = replace(sending, strategy=strategy.shortened(steps), steps=steps)
+            yield "run", f"a run of {counted(steps, 'step')}", shorter
+        if every <= sending.steps and not isinstance(strategy, Fresh):
             yield (
                 "every",
-                f"one step of {every} (Gateway(every={every}), every in [sensors] of a file)",
-                rarer,
-                sensor,
+                f"one step of {every} (every={every}, or every in [sensors] of a file)",
+                replace(sending, every=every),
             )
 
 
-def _noise(sending: Sending, sensor: Sensor) -> float:
-    """The root of the mean variance over outputs and steps that are sent."""
-    return math.sqrt(float(sending.variance(sending.plan(sensor, None)).mean()))
-
-
-def bits_for(cost: float, good: float = GOOD) -> int:
+def bits_for(cost: float) -> int:
     """Return how many more bits bring the cost of a sensor's steps down.
 
     Examples
@@ -411,11 +502,12 @@ def bits_for(cost: float, good: float = GOOD) -> int:
     (10, 5)
     """
     box = math.sqrt(cost) - 1
-    return max(0, math.ceil(math.log2(box / (math.sqrt(good) - 1))))
+    return max(0, math.ceil(math.log2(box / (math.sqrt(GOOD) - 1))))
 
 
-def check_useful(sending: Sending, sensor: Sensor, noise: FloatArray) -> None:
+def check_useful(sending: Sending, plan: GatewayPlan) -> None:
     """Refuse readings that tell less than what everybody knows, the middle of the range."""
+    sensor, noise = sending.sensor, np.sqrt(sending.variance(plan))
     if not sensor.low:
         return
     half = (np.array(sensor.high) - np.array(sensor.low)) / 2
@@ -426,5 +518,5 @@ def check_useful(sending: Sending, sensor: Sensor, noise: FloatArray) -> None:
         f"the noise on output {worst + 1} would have a standard deviation of {noise[worst]:.3g}, "
         f"where the middle of its range is never off by more than {half[worst]:.3g}: at this "
         "promise the sensor carries nothing useful, and nothing is drawn or charged. "
-        + ("".join(advice(sending, sensor)) or "Ask for a weaker promise, or a shorter horizon")
+        + ("".join(advice(sending)) or "Ask for a weaker promise, or a shorter horizon")
     )

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.sensors import Sensor, per_output
+from affinedp.control.sensors import Sensor
 from affinedp.errors import AffineDPError
 from affinedp.files.saved import AGREEMENT
 from affinedp.mechanism import Mechanism
+from affinedp.parts import Part
 from affinedp.privacy.guarantee import promise
 from affinedp.strategies.base import GRID_BITS, SHARE
 from affinedp.strategies.causal import Causal
@@ -166,9 +165,10 @@ MOST_SHARE = 0.999
 
 
 @dataclass(frozen=True)
-class GatewayPlan:
+class GatewayPlan(Part):
     """Everything about a gateway that is public and fixed before the draw."""
 
+    kind = "gateway plan"
     # the fresh noise on output i lies on a grid of ``2**(fresh_exponents[i] − 56)``
     fresh_exponents: tuple[int, ...]
     # its standard deviation τ_i in units of that grid, from 2⁵⁶ up to 2⁵⁷
@@ -211,31 +211,11 @@ class GatewayPlan:
         """Measurements up to which rounding to a double takes at most half of their error."""
         return np.asarray(np.minimum(np.ldexp(np.array(self.measurement_error), 52), 1e300))
 
-    def to_record(self) -> dict[str, Any]:
-        """Return the plan as text and integers, for a file."""
-        record = asdict(self)
-        for name in ("measurement_error", "deviation"):
-            record[name] = [value.hex() for value in record[name]]
-        return {**record, "noise_factor": self.noise_factor.hex()}
-
-    @classmethod
-    def from_record(cls, record: dict[str, Any]) -> GatewayPlan:
-        """Return the plan that :meth:`to_record` wrote."""
-        return cls(
-            tuple(int(value) for value in record["fresh_exponents"]),
-            tuple(int(value) for value in record["fresh_scales"]),
-            tuple(float.fromhex(value) for value in record["measurement_error"]),
-            tuple(float.fromhex(value) for value in record["deviation"]),
-            float.fromhex(record["noise_factor"]),
-            int(record["path_bits"]),
-            str(record.get("fresh_law", "gaussian")),
-        )
-
 
 def plan_for(
     facts: Facts,
-    sensor: Sensor | None,
-    fresh_noise: ArrayLike | None,
+    sensor: Sensor,
+    fresh: Sequence[float],
     bits: Callable[[Sequence[int]], int],
 ) -> GatewayPlan:
     """Choose fresh noise and grids by the facts of a mechanism.
@@ -247,21 +227,17 @@ def plan_for(
     >>> from affinedp.control.sensors import sensor_of
     >>> m = design_output_noise(([[1]], [[1]]), horizon=100, epsilon=1, delta=0.01)
     >>> facts, bits = facts_of(m, m.strategy, 100), m.strategy.path_bits
-    >>> plan = plan_for(facts, None, None, bits)
+    >>> plan = plan_for(facts, sensor_of(("y1",), "exact"), (), bits)
     >>> plan.fresh_exponents, plan.noise_factor < 1 + 1e-8, plan.measurement_error[0] > 7e-10
     ((-10,), True, True)
-    >>> plan = plan_for(facts, sensor_of(("y1",), 2e-3), None, bits)        # it rounds to 2e-3
+    >>> plan = plan_for(facts, sensor_of(("y1",), 2e-3), (), bits)          # it rounds to 2e-3
     >>> round(float(plan.fresh_noise[0]), 3), round(plan.noise_factor, 3)
     (0.268, 1.01)
     """
-    sensor = Sensor((), ()) if sensor is None else sensor
     declared = sensor.deviation()
-    scales = per_output(fresh_noise, "fresh_noise", len(facts.names))
-    if scales is None:
-        scales = _chosen_scales(facts, sensor)
-    exponents, integers = on_grids(scales)
-    fresh = np.array([math.ldexp(k, e - GRID_BITS) for k, e in zip(integers, exponents)])
-    own, free = facts.own_error(fresh), facts.free_deviation(fresh)
+    exponents, integers = on_grids(fresh or _chosen_scales(facts, sensor))
+    noise = np.array([math.ldexp(k, e - GRID_BITS) for k, e in zip(integers, exponents)])
+    own, free = facts.own_error(noise), facts.free_deviation(noise)
     if declared is None and np.any(own > free / 2):
         raise _too_fine(facts, own, free)
     needed = np.zeros(len(facts.names)) if declared is None else declared
@@ -271,13 +247,13 @@ def plan_for(
         fresh_scales=integers,
         measurement_error=tuple(float(v) for v in (deviation - own) * (1 - SAFE)),
         deviation=tuple(float(v) for v in deviation),
-        noise_factor=_noise_factor(facts, deviation / fresh),
+        noise_factor=_noise_factor(facts, deviation / noise),
         path_bits=bits([e - GRID_BITS - 4 for e in exponents]),
         fresh_law="laplace" if facts.pure else "gaussian",
     )
 
 
-def on_grids(scales: FloatArray) -> tuple[tuple[int, ...], tuple[int, ...]]:
+def on_grids(scales: Iterable[float]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return exponents and integers k in [2⁵⁶, 2⁵⁷) with τ = k · 2^(exponent − 56)."""
     exponents, integers = [], []
     for scale in scales:

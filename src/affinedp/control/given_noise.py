@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.checks import semidefinite
 from affinedp.control.output_noise import trajectory_neighbours
+from affinedp.control.plant import semidefinite
 from affinedp.domains.dynamics import Dynamics, dynamics_of
 from affinedp.domains.observability import Coordinates, output_gramian, revealed_coordinates
 from affinedp.errors import AffineDPError

@@ -10,21 +10,20 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, within_range
-from affinedp.control.checks import semidefinite, semidefinite_root
 from affinedp.control.gateway_path import with_sensors
 from affinedp.control.noise_filters import (
-    MOST_ORDER,
     Candidate,
     fitted_candidates,
     horizon_candidates,
     largest_variance,
     plain_candidates,
 )
+from affinedp.control.plant import semidefinite, semidefinite_root
 from affinedp.control.sensors import Resolution
 from affinedp.control.spectrum import least_largest_spectra, least_spectrum
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array, whole_number
+from affinedp.exact.numbers import real_array
 from affinedp.exact.systems import LinearSystem, start_certificate
 from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism
@@ -36,6 +35,10 @@ from affinedp.strategies.filter import Filter
 
 # Poles this close to the unit circle count as on it.
 ON_THE_CIRCLE = 1e-9
+OF_ONE_COLOUR = (
+    "over a horizon several outputs have noise of one colour, independent of each other: noise "
+    "that is correlated between them was not looked for, and may be less"
+)
 
 
 class NoiseResponse(Protocol):
@@ -57,8 +60,11 @@ def design_input_noise(
     *,
     objective: Objective = "sum",
     horizon: int | None = None,
-    most_order: int = MOST_ORDER,
-    resolution: Resolution | None = None,
+    resolution: Resolution | str | None = None,
+    measurement_error: ArrayLike | None = None,
+    fresh_noise: ArrayLike | None = None,
+    every: int = 1,
+    law: str = "gaussian",
 ) -> Mechanism:
     """Return the least output noise that hides private inputs of a stable plant, for all time.
 
@@ -93,11 +99,13 @@ def design_input_noise(
         How many outputs are sent; for all time unless given.  Plants with poles on the unit circle
         (integrators) need one.  For a stable plant the noise is that for all time, and so is its
         promise; sensors with steps then cost noise over these steps alone.
-    most_order : int
-        The largest order of the noise filter.
     resolution : float, array_like or Dither, optional
         The step of each sensor, as for :func:`~affinedp.control.design_output_noise`; it needs a
         horizon.
+    measurement_error, fresh_noise, every
+        What else the gateway is told, beside a resolution.
+    law : {"gaussian", "auto"}
+        Noise of other laws is not certified for private inputs, which may move at any step.
 
     Returns
     -------
@@ -139,29 +147,53 @@ def design_input_noise(
     >>> float(round(noise_by_time(even).max() ** 2 * square, 3)), even.gap < 1e-5
     (8.015, True)
     """
+    refuse_other_laws(law)
+    refuse_rarely(cost, every)
     neighbours = private_inputs(system, mu, window, horizon, inputs)
     limit = largest_sensitivity(epsilon, delta)
-    found = designed(neighbours, limit, cost, most_order, objective)
-    return with_sensors(found.keeping(epsilon, delta), resolution)
+    found = designed(neighbours, limit, cost, objective)
+    found = found.keeping(epsilon, delta)
+    return with_sensors(found, resolution, measurement_error, fresh_noise, every)
+
+
+def refuse_other_laws(law: str) -> None:
+    """Refuse a law that a filter cannot be certified with."""
+    if law not in ("gaussian", "auto"):
+        raise AffineDPError(
+            f"noise that is fresh at every step (private inputs, forward neighbours) is Gaussian, "
+            f"not {law!r}: what an event does to it is known by its energy, which bounds the loss "
+            "of Gaussian noise alone"
+        )
+
+
+def refuse_rarely(cost: Any, every: int) -> None:
+    """Refuse a cost where a loop does not get every step."""
+    if every != 1 and cost is not None:
+        raise AffineDPError(
+            "cost is about noise at every step, and every leaves steps out: leave one of them out"
+        )
 
 
 def designed(
     neighbours: Inputs,
     limit: float,
     cost: Any = None,
-    most_order: int = MOST_ORDER,
     objective: Objective = "sum",
 ) -> Mechanism:
     """Return the least noise with a sensitivity of at most ``limit``."""
-    most_order = whole_number(most_order, "most_order", least=0)
     largest = checked_objective(objective, cost) == "largest"
     shown = neighbours.domain.system.order + 2
     if neighbours.domain.horizon is not None:
         shown = min(shown, neighbours.steps_to_remember + 1)
-    if not neighbours.domain.system.impulse(shown).any():
+    response = np.abs(neighbours.domain.system.impulse(shown))
+    if not response.any():
         raise AffineDPError("the outputs do not depend on what is private: no noise is needed")
     weight = _weight(cost, neighbours.domain.system.outputs)
-    neighbours, asked = _checked(neighbours), neighbours.domain.horizon
+    given, asked = _checked(neighbours), neighbours.domain.horizon
+    # outputs of about unit size: a power of two goes into the filter, exactly
+    size = math.frexp(float(response.max()))[1]
+    unit = _larger(given.domain.system, math.ldexp(1.0, -size))
+    neighbours = replace(given, domain=replace(given.domain, system=unit))
 
     def summed(made: LinearSystem) -> float:
         return float(np.trace(weight.after(made).output_covariance()))
@@ -174,29 +206,36 @@ def designed(
         else:
             spread = largest_variance if largest else summed
             candidates = plain_candidates(neighbours, spread)
-            if neighbours.window is not None and most_order:
+            if neighbours.window is not None:
                 if largest:
                     spectra = least_largest_spectra(neighbours)
                 else:
                     spectra = [least_spectrum(neighbours, weight)]
                 least = spectra[0].bound if spectra[0].resolved else None
                 for spectrum in spectra:
-                    candidates += fitted_candidates(neighbours, spread, spectrum, most_order)
+                    candidates += fitted_candidates(neighbours, spread, spectrum)
+        square = (math.ldexp(1.0, size) / limit) ** 2
         alternatives = tuple(
-            Alternative("gaussian", one.cost / limit**2, reason=one.name)
+            Alternative("gaussian", one.cost * square, reason=one.name)
             for one in candidates
             if one.name in ("white output noise", "input perturbation")
         )
         for one in sorted(candidates, key=lambda candidate: candidate.cost):
             try:
-                found = _certified(one, neighbours, limit, asked)
+                if one.place == "output":
+                    one = replace(one, shaper=_larger(one.shaper, math.ldexp(1.0, size)))
+                found = _certified(one, given, limit, asked)
             except AffineDPError as error:
                 reason = error
                 continue
             gap = None if least is None else max(0.0, one.cost / least - 1)
-            own = one.cost / limit**2
-            return found.with_design(gap=gap, error=own, alternatives=alternatives)
+            return found.with_design(gap=gap, error=one.cost * square, alternatives=alternatives)
     raise reason
+
+
+def _larger(system: LinearSystem, factor: float) -> LinearSystem:
+    """The same with outputs that are larger by a factor."""
+    return LinearSystem(system.A, system.B, system.C * factor, system.D * factor)
 
 
 def checked_objective(objective: Objective, cost: Any) -> Objective:
@@ -221,7 +260,10 @@ def _certified(one: Candidate, neighbours: Inputs, limit: float, steps: int | No
     made = replace(unit, shaper=shaper, scale=math.ldexp(scale, -exponent))
     if neighbours.domain.horizon is None:
         made = replace(made, start=start_certificate(made.exact_noise).root, steps=steps)
-    notes = (f"{one.name}, coloured at the {one.place}",) if one.shaper.order else (one.name,)
+    colour = f", coloured at the {one.place}" if one.shaper.order else ""
+    notes: tuple[str, ...] = (f"{one.name}{colour}",)
+    if neighbours.domain.horizon is not None and one.shaper.outputs > 1:
+        notes += (OF_ONE_COLOUR,)
     found = Mechanism(neighbours, made, Gaussian(), design=Design(notes=notes))
     if not found.guarantee.sensitivity <= limit:
         raise AffineDPError("the noise could not be scaled to the promise")

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.designs.body_search import better_bodies
 from affinedp.designs.knorm_blocks import short_numbers
+from affinedp.designs.knorm_bodies import better_bodies
 from affinedp.designs.laplace_strategy import least_laplace, strategy_value
 from affinedp.designs.least_trace import least_trace
 from affinedp.designs.separate import with_floor

@@ -30,10 +30,12 @@ The keys, by table; those in brackets may be left out:
                 ``time-local`` (default), ``manifold``, ``initial``, ``forward`` or ``input``
                 (with E there is no default); [window] (for ``input``: steps in a row, or
                 ``inf``); [cost]: ``outputs`` (default) or ``tracking``
-[sensors]       for the gateway: [range] of readings, with public limits that keep it, [start] of
-                x(0) and [inputs]; each is [low, high] for all entries, or [[lows], [highs]]
-                ([B], [D] if disturbances enter too);
-                [measurement_error], [fresh_noise] (one number, or one per output), [every]
+[sensors]       for design, gateway and plant: [resolution] as the option --resolution, which comes
+                first (a number, one per output, or a text such as "dither:6:0.1" or "exact");
+                [range] of readings, with public limits that keep it, [start] of x(0) and
+                [inputs]; each is [low, high] for all entries, or [[lows], [highs]]
+                ([B], [D] if disturbances enter too); [measurement_error], [fresh_noise] (one
+                number, or one per output), [every]
 [mqtt]          topics [measurements], [noisy], [inputs]; seconds [wait] (for brokers at the
                 start), [linger] (after the last step), [resend], [patience] (without an answer)
 ==============  ================================================================================
@@ -52,12 +54,11 @@ from typing import Any, Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.control.checks import shaped
 from affinedp.control.closed_loop import ClosedLoop
 from affinedp.control.gateway_path import Sending
-from affinedp.control.plant import PrivatePlant, SteeredPlant, plant_of
-from affinedp.control.sensors import EXACT, Reach, sensor_of
-from affinedp.domains.dynamics import Dynamics, checked_horizon
+from affinedp.control.plant import SteeredPlant, plant_of, shaped
+from affinedp.control.sensors import EXACT, Reach, ends, read_resolution
+from affinedp.domains.dynamics import Dynamics, checked_horizon, dynamics_of
 from affinedp.errors import AffineDPError
 from affinedp.files.documents import Document, Field, FileKind
 from affinedp.files.values import (
@@ -109,6 +110,7 @@ _LOOP = FileKind(
             "cost": Field(one_of("outputs", "tracking"), "outputs"),
         },
         "sensors": {
+            "resolution": Field(a("number", "list", "text")),
             "range": Field(a("pair [low, high]")),
             "start": Field(a("pair [low, high]")),
             "inputs": Field(a("pair [low, high]")),
@@ -162,12 +164,12 @@ class LoopFile:
     # what the least noise is: that on the outputs, or that which disturbs the loop least
     cost: Cost
     # how private inputs enter, where they do
-    private: PrivatePlant | None = None
+    private: SteeredPlant | None = None
     # how many steps in a row a private input may change
     window: float = 1
     # whether the plant has inputs; otherwise the controller of ``loop`` sends zeros
     steered: bool = True
-    # arguments of a gateway: range, reach and errors of the sensors, which steps are sent
+    # arguments of a gateway: steps, range, reach and errors of the sensors, which steps are sent
     sensors: Mapping[str, Any] = field(default_factory=dict)
     # topics, and seconds that processes wait
     mqtt: Mapping[str, Any] = field(default_factory=dict)
@@ -175,8 +177,19 @@ class LoopFile:
     @property
     def dynamics(self) -> Dynamics:
         """What everyone knows about the trajectory."""
-        plant = self.loop.plant
-        return Dynamics(plant.A, plant.C, self.horizon, plant.state_names, plant.output_names)
+        return dynamics_of(self.loop.plant, self.horizon)
+
+    @property
+    def limits(self) -> tuple[FloatArray, FloatArray] | None:
+        """Between which the controller's inputs lie, where the file says so of the plant's B."""
+        reach, own = self.sensors.get("reach"), self.loop.plant.B
+        if reach is None or not self.steered:
+            return None
+        B, count = np.asarray(reach.B), own.shape[1]
+        if not np.array_equal(B[:, :count], own):
+            return None
+        low, high = ends(reach.inputs, "[sensors] inputs", B.shape[1])
+        return low[:count], high[:count]
 
     def check_noise(self, noise: Mechanism) -> None:
         """Refuse noise that was made for another plant, or keeps less than the file asks for."""
@@ -197,10 +210,9 @@ class LoopFile:
     def check_sensors(self, noise: Mechanism) -> None:
         """Refuse a range that measurements can leave, where this noise does not hide that."""
         if "range" in self.sensors:
-            sending = Sending.of(noise, self.horizon, self.sensors.get("every", 1))
-            sensor = sensor_of(sending.names, EXACT, limits=self.sensors["range"])
+            sending = Sending.of(noise, EXACT, limits=self.sensors["range"], horizon=self.horizon)
             try:
-                sending.check_range(sensor, self.sensors.get("reach"))
+                sending.check_range(self.sensors.get("reach"))
             except AffineDPError as error:
                 raise AffineDPError(f"[sensors] range: {error}") from None
 
@@ -278,6 +290,8 @@ def _loop_file(told: Document) -> LoopFile:
     steered = told["plant"]["B"] is not None
     if privacy["cost"] == "tracking" and not steered:
         raise AffineDPError("[privacy] cost = 'tracking' needs a loop: [plant] B, [controller]")
+    sensors = _sensors(told, plant, private, steered)
+    _check_start(start, sensors.get("reach"), plant.state_names)
     return LoopFile(
         loop=_steered(told, plant, start, horizon) if steered else _only_sends(told, plant, start),
         horizon=horizon,
@@ -290,16 +304,18 @@ def _loop_file(told: Document) -> LoopFile:
         private=private,
         window=1 if privacy["window"] is None else privacy["window"],
         steered=steered,
-        sensors=_sensors(told, plant, private, steered),
+        sensors=sensors,
         mqtt=told["mqtt"],
     )
 
 
 def _sensors(
-    told: Document, plant: SteeredPlant, private: PrivatePlant | None, steered: bool
+    told: Document, plant: SteeredPlant, private: SteeredPlant | None, steered: bool
 ) -> dict[str, Any]:
     """What a gateway is told; limits hold for inputs and private inputs, in this order."""
     given = {key: value for key, value in told["sensors"].items() if value is not None}
+    if isinstance(given.get("resolution"), str):
+        given["resolution"] = read_resolution(given["resolution"])
     limits = given.keys() & {"start", "inputs", "B", "D"}
     if "range" in given:
         given["range"] = tuple(given["range"])
@@ -308,7 +324,7 @@ def _sensors(
     if not {"range", "start", "inputs"} <= given.keys():
         raise AffineDPError("[sensors] range, start and inputs go together: limits that keep it")
     start, inputs = tuple(given["start"]), tuple(given["inputs"])
-    enter: list[SteeredPlant | PrivatePlant] = [plant] if steered or private is None else []
+    enter: list[SteeredPlant] = [plant] if steered or private is None else []
     if private is not None:
         enter.append(private)
     B = np.hstack([one.B for one in enter])
@@ -321,6 +337,18 @@ def _sensors(
     for key in limits:
         del given[key]
     return {**given, "reach": Reach(start, B, inputs, D, (plant.A, plant.C))}
+
+
+def _check_start(start: FloatArray | None, reach: Reach | None, names: tuple[str, ...]) -> None:
+    """Refuse a plant that starts outside of the limits that are declared for it."""
+    if start is None or reach is None:
+        return
+    low, high = ends(reach.start, "[sensors] start", len(names))
+    for i in np.flatnonzero((start < low) | (start > high)).tolist():
+        raise AffineDPError(
+            f"[plant] x0: {names[i]} starts outside of [sensors] start, from {low[i]:g} to "
+            f"{high[i]:g}, on which the promise rests: declare limits that hold, or start within"
+        )
 
 
 def _plant(told: Document) -> SteeredPlant:
@@ -355,7 +383,7 @@ def _names(given: dict[str, Any], key: str, default: tuple[str, ...]) -> tuple[s
     return names
 
 
-def _private(told: Document, plant: SteeredPlant) -> PrivatePlant | None:
+def _private(told: Document, plant: SteeredPlant) -> SteeredPlant | None:
     given = told["plant"]
     if given["E"] is None:
         if given["F"] is not None or given["private_names"] is not None:
@@ -367,12 +395,10 @@ def _private(told: Document, plant: SteeredPlant) -> PrivatePlant | None:
     if given["F"] is not None:
         F = shaped(told.rows("plant", "F"), (plant.outputs, count), "[plant] F")
     names = _names(given, "private_names", tuple(f"w{i + 1}" for i in range(count)))
-    return PrivatePlant(
-        plant.A, E, plant.C, F, plant.dt, plant.state_names, names, plant.output_names
-    )
+    return replace(plant, B=E, D=F, input_labels=names)
 
 
-def _private_mu(value: Any, private: PrivatePlant | None) -> float | FloatArray:
+def _private_mu(value: Any, private: SteeredPlant | None) -> float | FloatArray:
     names = () if private is None else private.input_labels
     return sizes(value, "[privacy] mu", names, len(names), "private input")
 

@@ -238,17 +238,15 @@ def plain_candidates(neighbours: Inputs, spread: Spread) -> list[Candidate]:
     return found
 
 
-def fitted_candidates(
-    neighbours: Inputs, spread: Spread, least: LeastSpectrum, most_order: int
-) -> list[Candidate]:
+def fitted_candidates(neighbours: Inputs, spread: Spread, least: LeastSpectrum) -> list[Candidate]:
     """Return the best causal filters of low order, for each place."""
     m, p = neighbours.domain.system.inputs, neighbours.domain.system.outputs
     found: list[Candidate] = []
     if m >= p:
-        found.extend(_near(neighbours, spread, least.output, "output", least.bound, most_order))
+        found.extend(_near(neighbours, spread, least.output, "output", least.bound))
     close = any(one.cost <= CLOSE * least.bound for one in found)
     if least.input is not None and not close:
-        found.extend(_near(neighbours, spread, least.input, "input", least.bound, most_order))
+        found.extend(_near(neighbours, spread, least.input, "input", least.bound))
     return found
 
 
@@ -258,13 +256,12 @@ def _near(
     spectrum: ComplexArray,
     place: Place,
     bound: float,
-    most_order: int,
 ) -> Iterator[Candidate]:
     """The best realisations of one spectrum, and an improved one where it is scalar."""
     taps = impulse_response(spectrum)
     scalar = taps.shape[1] == 1
     found = []
-    for made in realisations(taps, most_order):
+    for made in realisations(taps, MOST_ORDER):
         if not acceptable(made):
             continue
         shaper = Modal.of(made).filter() if scalar else made
@@ -330,44 +327,65 @@ def largest_variance(made: LinearSystem, steps: int | None = None) -> float:
 
 
 def horizon_candidates(neighbours: Inputs, largest: bool) -> tuple[list[Candidate], float | None]:
-    """Return noise over a horizon, white, and coloured where there is one output.
+    """Return noise over a horizon: white, and of one colour for all outputs, each of its own size.
 
     And what the largest variance of no such noise goes below, if that counts and is known.
     """
-    p, steps = neighbours.domain.system.outputs, int(neighbours.domain.horizon or 1)
+    plant, steps = neighbours.domain.system, int(neighbours.domain.horizon or 1)
     variance = largest_variance if largest else mean_variance
+    sizes = _sizes(neighbours, largest)
 
-    def found_as(name: str, shaper: LinearSystem) -> Candidate:
-        seen = shaper.inverse().after(neighbours.domain.system)
+    def found_as(name: str, colour: LinearSystem) -> Candidate:
+        # gains are powers of two, so that the inverse is one of doubles, too
+        alike, gains = np.eye(plant.outputs), np.diag(sizes)
+        pairs = ((alike, colour.A), (alike, colour.B), (gains, colour.C))
+        A, B, C = (np.asarray(np.kron(*pair), dtype=np.float64) for pair in pairs)
+        shaper = LinearSystem(A, B, C, gains)
+        seen = shaper.inverse().after(plant)
         squares = seen.energies(neighbours.steps_to_remember + 1) * neighbours.mu**2
         return Candidate(name, shaper, "output", variance(shaper, steps) * float(squares.max()))
 
-    found = [found_as("white output noise", LinearSystem.static(np.eye(p)))]
-    if p > 1:
-        return found, None
+    found = [found_as("white output noise", LinearSystem.static(np.eye(1)))]
     # few steps say too little of a filter: the search for one starts from that for more of them
     more = max(steps, FEWEST_FITTED)
     longer = replace(neighbours, domain=replace(neighbours.domain, horizon=more))
     best = square_root_response(longer) if largest else None
     bound = None if best is None or more > steps else best.bound
     if best is not None:
+        starts = []
         for made in realisations(best.taps, ORDER_OF_THE_ROOT):
-            if acceptable(made) and acceptable(shaper := Modal.of(made).filter()):
-                found.append(found_as(f"coloured noise of order {made.order}", shaper))
+            if acceptable(made) and acceptable(colour := Modal.of(made).filter()):
+                found.append(found_as(f"coloured noise of order {made.order}", colour))
                 if bound is not None and found[-1].cost <= bound * VERY_CLOSE:
                     return found, bound
-        starts = [found[-1].shaper] if len(found) > 1 else []
+                starts = [colour]
     else:
         # a plant that forgets within the horizon has a spectrum
-        plant = neighbours.domain.system
         pulled = LinearSystem(plant.A * (1 - FORGETS / more), plant.B, plant.C, plant.D)
         near = replace(
             neighbours, window=1, domain=replace(neighbours.domain, system=pulled, horizon=None)
         )
-        spectrum = least_spectrum(near, LinearSystem.static(np.eye(1))).output
-        fitted = realisations(impulse_response(spectrum), ORDER_OVER_A_HORIZON)
+        spectrum = least_spectrum(near, LinearSystem.static(np.eye(plant.outputs))).output
+        common = (np.diagonal(spectrum, axis1=1, axis2=2) / sizes**2).mean(axis=1)
+        fitted = realisations(impulse_response(common[:, None, None]), ORDER_OVER_A_HORIZON)
         starts = [one for one in fitted if acceptable(one) and acceptable(Modal.of(one).filter())]
     for start in starts:
-        shaper = improved(start, lambda tried: math.log(found_as("", tried).cost))
-        found.append(found_as(f"coloured noise of order {start.order}", shaper))
+        colour = improved(start, lambda tried: math.log(found_as("", tried).cost))
+        found.append(found_as(f"coloured noise of order {start.order}", colour))
     return found, bound
+
+
+def _sizes(neighbours: Inputs, largest: bool) -> FloatArray:
+    """How large white noise on each output is at best, as powers of two."""
+    plant = neighbours.domain.system
+    if largest or plant.outputs == 1:
+        return np.ones(plant.outputs)
+    each = [
+        LinearSystem(plant.A, plant.B, plant.C[i : i + 1], plant.D[i : i + 1])
+        for i in range(plant.outputs)
+    ]
+    steps = neighbours.steps_to_remember + 1
+    shown = np.array([(one.energies(steps) * neighbours.mu**2).max() for one in each])
+    # the sum of σ² is least for Σ energy/σ² if σ⁴ is in proportion to the energy
+    wanted = np.maximum((shown / shown.max()) ** 0.25, 2.0**-10)
+    return np.asarray(np.exp2(np.rint(np.log2(wanted))))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.checks import causal, shaped
+from affinedp.control.plant import causal, shaped
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array, whole_number
 from affinedp.mechanism import Mechanism

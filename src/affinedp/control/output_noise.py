@@ -13,16 +13,22 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, within_range
 from affinedp.control.by_time import noise_by_time
-from affinedp.control.checks import semidefinite
 from affinedp.control.gateway_path import with_sensors
-from affinedp.control.input_noise import NoiseResponse, designed
+from affinedp.control.input_noise import (
+    NoiseResponse,
+    designed,
+    refuse_other_laws,
+    refuse_rarely,
+)
 from affinedp.control.least_draw import (
     least_body,
     least_laplace_root,
     least_noise,
     with_lower_bound,
 )
+from affinedp.control.plant import semidefinite
 from affinedp.control.sensors import Resolution
+from affinedp.designs.fit import scaled
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.separate import floor_note, with_floor
 from affinedp.domains.dynamics import ENDLESS, Dynamics, checked_horizon, dynamics_of
@@ -86,7 +92,10 @@ def design_output_noise(
     *,
     law: LawName | Literal["auto"] = "gaussian",
     tol: float = 1e-8,
-    resolution: Resolution | None = None,
+    resolution: Resolution | str | None = None,
+    measurement_error: ArrayLike | None = None,
+    fresh_noise: ArrayLike | None = None,
+    every: int = 1,
 ) -> Mechanism:
     """Return the least output noise that keeps (ε, δ) for the state trajectory.
 
@@ -126,6 +135,8 @@ def design_output_noise(
         The step of each sensor, as for a :class:`~affinedp.control.Gateway`.  ``noise_by_time``
         then gives the noise that will be sent, which hides the steps too, over the horizon; the
         notes say what that costs and what helps.
+    measurement_error, fresh_noise, every
+        What else the gateway is told, beside a resolution.
 
     Returns
     -------
@@ -171,13 +182,14 @@ def design_output_noise(
     [[4.01]]
     """
     endless = isinstance(horizon, float) and horizon == math.inf
+    refuse_rarely(cost, every)
+    sensors = (resolution, measurement_error, fresh_noise, every)
     if adjacency == "forward":
-        if law not in ("gaussian", "auto"):
-            raise AffineDPError("noise for forward neighbours is Gaussian: law must be 'gaussian'")
+        refuse_other_laws(law)
         steps = None if endless else checked_horizon(horizon)
         limit = largest_sensitivity(epsilon, delta)
         found = designed(forward_states(system, mu, steps), limit, cost).keeping(epsilon, delta)
-        return with_sensors(found, resolution)
+        return with_sensors(found, *sensors)
     tolerance = float(real_array(tol, "tol", 0))
     if not 1e-14 <= tolerance < 1.0:
         raise AffineDPError(f"tol is a relative gap, at least 1e-14 and less than 1, not {tol}")
@@ -185,7 +197,7 @@ def design_output_noise(
     chosen = trajectory_neighbours(dynamics, mu, adjacency)
 
     def made(law: LawName) -> Mechanism:
-        return with_sensors(_kept(chosen, law, epsilon, delta, cost, tolerance), resolution)
+        return with_sensors(_kept(chosen, law, epsilon, delta, cost, tolerance), *sensors)
 
     return _least_of_laws(made, epsilon, delta, cost) if law == "auto" else made(law)
 
@@ -285,7 +297,8 @@ def trajectory_neighbours(dynamics: Dynamics, mu: Distances, kind: str) -> Traje
         return InitialState(dynamics, np.array(np.broadcast_to(first, (1, dynamics.states))))
     if kind not in ("time-local", "manifold"):
         raise AffineDPError(
-            f"adjacency must be 'time-local', 'manifold', 'initial' or 'forward', not {kind!r}"
+            "adjacency must be 'time-local', 'manifold' or 'initial' (for design_output_noise "
+            f"also 'forward'), not {kind!r}"
         )
     if float(dynamics.horizon) * dynamics.states > MOST_NUMBERS:
         raise AffineDPError(f"a horizon of {dynamics.horizon:,} does not fit in memory")
@@ -400,14 +413,10 @@ def _at_the_limit(mechanism: Mechanism, limit: float) -> Mechanism:
     # rounding may move the sensitivity up again: then more and more is added
     added = 0.0
     for margin in (4e-15, 4e-15, 4e-15, 1e-13, 1e-11, 1e-9, 1e-7, 1e-5, 1e-4, 1e-3, 0.0):
-        found, law = mechanism.guarantee.sensitivity, mechanism.noise
+        found = mechanism.guarantee.sensitivity
         if limit * (1 - max(1e-9, 2 * added)) <= found <= limit:
             return mechanism
-        factor, added = found / limit * (1 + margin), margin
-        if isinstance(law, KNorm):  # its points are on x(0) as it is: the rate decides
-            mechanism = replace(mechanism, noise=KNorm(law.points, law.rate / factor))
-        else:
-            mechanism = replace(mechanism, strategy=mechanism.strategy.scaled(factor))
+        mechanism, added = scaled(mechanism, found / limit * (1 + margin)), margin
     raise HorizonTooLongError("the noise could not be scaled to the promise")
 
 
@@ -454,7 +463,7 @@ def _cost_as_sent(mechanism: Mechanism, cost: Any, weight: FloatArray) -> float:
     if sent is None:
         return designed
     if cost is None:
-        return float(sent.factor**2 * designed + horizon * sum(sent.added))
+        return float((noise_by_time(mechanism) ** 2).sum())
     if not hasattr(cost, "noise_response"):
         raise AffineDPError(
             "cost as a matrix is about noise on x(0), and says nothing about noise that is fresh "

@@ -1,21 +1,109 @@
-"""The plant of a closed loop and the loop's record: matrices, gains, reference, checked once."""
+"""What a loop is made of, checked: numbers and weights, noise, the plant, and gains."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray
-from affinedp.control.checks import shaped
 from affinedp.domains.dynamics import dynamics_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
-from affinedp.parts import Locked
+from affinedp.mechanism import Mechanism
+from affinedp.parts import Locked, locked
+from affinedp.strategies.causal import Causal
+from affinedp.strategies.filter import Filter
+
+
+def shaped(value: ArrayLike, shape: tuple[int | None, ...], name: str) -> FloatArray:
+    """Return ``value`` as a read-only array of this shape (None: any length), or refuse it."""
+    array = real_array(value, name)
+    if array.ndim != len(shape) or any(w not in (None, g) for w, g in zip(shape, array.shape)):
+        wanted = ", ".join("any" if length is None else str(length) for length in shape)
+        raise AffineDPError(f"{name} has shape {array.shape}, but must have shape ({wanted})")
+    return locked(array)
+
+
+def covariance(value: ArrayLike | None, name: str, size: int) -> FloatArray:
+    """Return standard deviations (one, or a vector) or a covariance as a covariance matrix."""
+    array = real_array(0.0 if value is None else value, name)
+    if array.ndim < 2:
+        if np.any(array < 0):
+            raise AffineDPError(f"{name} must not be negative: it holds standard deviations")
+        array = array**2
+    return semidefinite(array, name, size)
+
+
+def semidefinite(value: ArrayLike, name: str, size: int, tol: float = 1e-12) -> FloatArray:
+    """Return a number, a diagonal or a matrix as a positive semidefinite matrix."""
+    array = real_array(value, name)
+    if array.ndim < 2:
+        if array.ndim == 1 and array.shape != (size,):
+            raise AffineDPError(f"{name} has {len(array)} entries, but must have {size}")
+        if np.any(array < 0):
+            raise AffineDPError(f"{name} must not be negative")
+        return locked(np.diag(np.broadcast_to(array, (size,))))
+    matrix = shaped(array, (size, size), name)
+    if np.abs(matrix - matrix.T).max() > tol * np.abs(matrix).max():
+        raise AffineDPError(f"{name} is not symmetric: pass (W + W.T) / 2")
+    values = np.linalg.eigvalsh(matrix)
+    if values[0] < -tol * abs(values[-1]):
+        raise AffineDPError(f"{name} is not positive semidefinite: it has eigenvalue {values[0]:g}")
+    return locked((matrix + matrix.T) / 2)
+
+
+def semidefinite_root(matrix: FloatArray) -> FloatArray:
+    """Return R with ``RᵀR`` the given positive semidefinite matrix."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
+
+
+def least_gain(
+    A: FloatArray,
+    B: FloatArray,
+    state_cost: FloatArray,
+    input_cost: FloatArray,
+    needs: str,
+    crossed: FloatArray | None = None,
+) -> FloatArray:
+    """Return K of least quadratic cost for u = −K x; of the transposed plant an observer's gain."""
+    from scipy.linalg import solve_discrete_are
+
+    cross = np.zeros_like(B) if crossed is None else crossed
+    try:
+        X = solve_discrete_are(A, B, state_cost, input_cost, s=cross)
+        found = np.linalg.solve(input_cost + B.T @ X @ B, B.T @ X @ A + cross.T)
+    except (ValueError, np.linalg.LinAlgError) as error:
+        raise AffineDPError(f"there is no such gain ({error}): {needs}") from None
+    if not np.all(np.isfinite(found)):
+        raise AffineDPError(f"there is no such gain: {needs}")
+    return np.asarray(found)
+
+
+def causal(mechanism: Any) -> Causal:
+    """Return the strategy of a mechanism that makes noise step by step, or refuse it."""
+    if isinstance(mechanism, Mechanism) and isinstance(mechanism.strategy, Causal):
+        return mechanism.strategy
+    raise AffineDPError(
+        "this needs noise on the outputs of a system, from design_output_noise, "
+        "design_input_noise, independent_output_noise or verify_output_noise, not "
+        f"{mechanism!r:.60}"
+    )
+
+
+def filter_of(mechanism: Mechanism) -> Filter:
+    """Return the filter of stationary noise, or refuse other noise."""
+    strategy = getattr(mechanism, "strategy", None)
+    if not isinstance(strategy, Filter):
+        raise AffineDPError(
+            "the noise must be stationary (design_input_noise, or design_output_noise with "
+            "adjacency='forward')"
+        )
+    return strategy
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,6 +117,10 @@ class SteeredPlant(Locked):
     state_names: tuple[str, ...]
     output_names: tuple[str, ...]
     dt: float = 1.0
+    # as python-control calls them
+    input_labels: tuple[str, ...] = ()
+    state_labels = property(lambda self: self.state_names)
+    output_labels = property(lambda self: self.output_names)
 
     @property
     def states(self) -> int:
@@ -44,20 +136,6 @@ class SteeredPlant(Locked):
     def outputs(self) -> int:
         """How many entries y(t) has."""
         return int(self.C.shape[0])
-
-
-@dataclass(frozen=True, eq=False)
-class PrivatePlant(Locked):
-    """A plant whose inputs are the private ones, as far as a design asks."""
-
-    A: FloatArray
-    B: FloatArray
-    C: FloatArray
-    D: FloatArray
-    dt: float
-    state_labels: tuple[str, ...]
-    input_labels: tuple[str, ...]
-    output_labels: tuple[str, ...]
 
 
 def plant_of(system: Any) -> SteeredPlant:
@@ -104,80 +182,3 @@ def _described(system: Any) -> str:
     if isinstance(system, Sequence) and not isinstance(system, str):
         return f"{len(system)} things"
     return type(system).__name__
-
-
-Reference: TypeAlias = Callable[[int], ArrayLike] | ArrayLike
-
-
-@dataclass(frozen=True, eq=False)
-class LoopRecord(Locked):
-    """Plant, observer and state feedback that follow a reference."""
-
-    plant: SteeredPlant
-    feedback: FloatArray = field(repr=False)
-    observer: FloatArray = field(repr=False)
-    reference: Reference = field(repr=False)
-    x0: FloatArray = field(repr=False)
-    xhat0: FloatArray = field(repr=False)
-    state_weight: FloatArray = field(repr=False)
-
-    def references(self, steps: int) -> FloatArray:
-        """Return x_r(0), …, x_r(steps), shape (steps + 1, n).
-
-        Parameters
-        ----------
-        steps : int
-            How many outputs are sent.
-        """
-        return references_until(self.reference, steps, self.plant.states)
-
-    @cached_property
-    def matrix(self) -> FloatArray:
-        """What takes (x, x̂) one step ahead, shape (2n, 2n)."""
-        plant = self.plant
-        pull = plant.B @ self.feedback
-        correction = self.observer @ plant.C
-        return np.block([[plant.A, -pull], [correction, plant.A - pull - correction]])
-
-    @cached_property
-    def injection(self) -> FloatArray:
-        """How γ(t) enters (x, x̂), shape (2n, m)."""
-        return np.concatenate([np.zeros_like(self.observer), self.observer])
-
-    def pull(self, references: FloatArray) -> FloatArray:
-        """Return how the reference enters (x, x̂): B K x_r(t) in both, shape (time, 2n).
-
-        Parameters
-        ----------
-        references : array, shape (time, n)
-            As :meth:`references` returns it.
-        """
-        return np.tile(references @ (self.plant.B @ self.feedback).T, (1, 2))
-
-
-def checked_reference(reference: Reference, n: int) -> Reference:
-    """Return a reference that fits n states, arrays as read-only copies, or refuse it."""
-    if callable(reference):
-        return reference
-    array = np.atleast_1d(real_array(reference, "reference"))
-    if array.ndim > 2 or array.shape[-1] != n:
-        raise AffineDPError(
-            f"reference has shape {array.shape}, but must be a constant of shape ({n},), an array "
-            f"of shape (time, {n}), or a function of t"
-        )
-    return shaped(array, array.shape, "reference")
-
-
-def references_until(reference: Reference, steps: int, n: int) -> FloatArray:
-    """Return x_r(0), …, x_r(steps), shape (steps + 1, n)."""
-    if callable(reference):
-        return np.array([shaped(reference(t), (n,), f"reference({t})") for t in range(steps + 1)])
-    given = np.asarray(reference, dtype=np.float64)
-    if given.ndim == 1:
-        return np.tile(given, (steps + 1, 1))
-    if len(given) <= steps:
-        raise AffineDPError(
-            f"the reference ends at t = {len(given) - 1}, but {steps} steps need it up to "
-            f"t = {steps}: give more of it, or a function of t"
-        )
-    return given[: steps + 1].copy()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -16,7 +15,9 @@ from numpy.typing import ArrayLike
 from affinedp.arrays import FloatArray
 from affinedp.domains.dynamics import Dynamics, dynamics_of
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number, real_array, whole_number
+from affinedp.exact.numbers import real_array, whole_number
+from affinedp.exact.systems import LinearSystem
+from affinedp.parts import Part
 
 MOST_BITS = 40
 
@@ -108,6 +109,8 @@ class Dither:
 
 # Far more than sums over a horizon round.
 SAFE = 1e-9
+# Responses that differ by less are the same one, of numbers that were rounded.
+ALIKE = 1e-6
 
 _Box = tuple[FloatArray, FloatArray]
 
@@ -117,12 +120,14 @@ class Reach:
     """Public limits that hold for every trajectory, whatever was sent.
 
     They must be enforced by something that does not look at the data: actuators that go no further,
-    a physical end.  Disturbances count as inputs: add their columns to B and their limits.
+    a physical end.  Disturbances and private inputs count as inputs: add their columns to B and
+    their limits, which hold for neighbours too.
 
     Attributes
     ----------
     start : (low, high)
-        Between which x(0) lies, entry by entry; for neighbours too.
+        Between which x(0) lies, entry by entry; for neighbours too.  What a later jump of the state
+        adds between ``"forward"`` neighbours is worked out by a gateway.
     B : array_like, shape (n, k)
         How inputs and disturbances enter the state.
     inputs : (low, high)
@@ -156,28 +161,15 @@ class Reach:
         dynamics : Dynamics
             A, C and the horizon.
         """
-        dynamics = self._whole(dynamics)
-        matrix = real_array(self.B, "B", 2)
-        if len(matrix) != dynamics.states:
-            raise AffineDPError(
-                f"B has {len(matrix)} rows, but x has {dynamics.states} entries. If the mechanism "
-                "knows only the states that private inputs move, give the whole plant: "
-                "Reach(…, system=(A, C))"
-            )
+        dynamics, matrix = self._whole(dynamics), self._entering(dynamics)
         middle, spread = _box(self.start, "start", dynamics.states)
         given, width = _box(self.inputs, "inputs", matrix.shape[1])
         if dynamics.time_varying:
             raise AffineDPError("limits are worked out for matrices that do not change over time")
         low, high = _hulls(dynamics, matrix, (middle, spread), (given, width))
-        if self.D is not None:
-            direct = real_array(self.D, "D", 2)
-            if direct.shape != (dynamics.outputs, matrix.shape[1]):
-                raise AffineDPError(
-                    f"D has shape {direct.shape}, but there are {dynamics.outputs} outputs and "
-                    f"{matrix.shape[1]} inputs"
-                )
-            low = low + direct @ given - np.abs(direct) @ width
-            high = high + direct @ given + np.abs(direct) @ width
+        direct = self._direct(dynamics, matrix)
+        low = low + direct @ given - np.abs(direct) @ width
+        high = high + direct @ given + np.abs(direct) @ width
         margin = SAFE * np.maximum(np.abs(low), np.abs(high))
         return low - margin, high + margin
 
@@ -194,8 +186,44 @@ class Reach:
             whole.A, whole.C, dynamics.horizon, whole.state_names, dynamics.output_names
         )
 
+    def _entering(self, dynamics: Dynamics) -> FloatArray:
+        """B, which must fit the whole plant."""
+        matrix, states = real_array(self.B, "B", 2), self._whole(dynamics).states
+        if len(matrix) != states:
+            raise AffineDPError(
+                f"B has {len(matrix)} rows, but x has {states} entries. If the mechanism "
+                "knows only the states that private inputs move, give the whole plant: "
+                "Reach(…, system=(A, C))"
+            )
+        return matrix
 
-def _ends(given: tuple[ArrayLike, ArrayLike], name: str, size: int) -> _Box:
+    def _direct(self, whole: Dynamics, B: FloatArray) -> FloatArray:
+        """D, which must fit the outputs and B; zeros unless given."""
+        if self.D is None:
+            return np.zeros((whole.outputs, B.shape[1]))
+        direct = real_array(self.D, "D", 2)
+        if direct.shape != (whole.outputs, B.shape[1]):
+            raise AffineDPError(
+                f"D has shape {direct.shape}, but there are {whole.outputs} outputs and "
+                f"{B.shape[1]} inputs"
+            )
+        return direct
+
+
+def undeclared(reach: Reach, dynamics: Dynamics, private: LinearSystem) -> list[int]:
+    """Return which private inputs move the outputs as no input of the limits does."""
+    whole, B = reach._whole(dynamics), reach._entering(dynamics)
+    everything = LinearSystem(whole.A, B, whole.C, reach._direct(whole, B))
+    # two responses that agree for so long agree for ever
+    steps = min(whole.horizon, whole.states + private.order + 1)
+    given, asked = (one.impulse(steps).reshape(-1, one.inputs) for one in (everything, private))
+    given = given / np.maximum(np.linalg.norm(given, axis=0), np.finfo(np.float64).tiny)
+    rest = asked - given @ np.linalg.lstsq(given, asked, rcond=None)[0]
+    missed = np.linalg.norm(rest, axis=0) > ALIKE * np.linalg.norm(asked, axis=0)
+    return [int(i) for i in np.flatnonzero(missed)]
+
+
+def ends(given: tuple[ArrayLike, ArrayLike], name: str, size: int) -> _Box:
     """The lower and the upper ends of a pair, one number or some each."""
     try:
         low, high = (np.broadcast_to(real_array(v, name), (size,)) for v in given)
@@ -214,7 +242,7 @@ def _ends(given: tuple[ArrayLike, ArrayLike], name: str, size: int) -> _Box:
 
 
 def _box(limits: tuple[ArrayLike, ArrayLike], name: str, size: int) -> _Box:
-    low, high = _ends(limits, name, size)
+    low, high = ends(limits, name, size)
     return (low + high) / 2, (high - low) / 2
 
 
@@ -223,19 +251,46 @@ def _hulls(
 ) -> tuple[FloatArray, FloatArray]:
     """Exact interval hulls: |C A^t| around the start, Σ |C A^k B| around the inputs."""
     middle = start[0].copy()
-    rows = np.array(dynamics.C)
     from_inputs = np.zeros(dynamics.outputs)
     low = np.full(dynamics.outputs, np.inf)
     high = -low
-    for _ in range(dynamics.horizon):
+    for rows in _seen(dynamics):
         centre, radius = dynamics.C @ middle, np.abs(rows) @ start[1] + from_inputs
         low, high = np.minimum(low, centre - radius), np.maximum(high, centre + radius)
         from_inputs = from_inputs + np.abs(rows @ B) @ inputs[1]
         middle = dynamics.A @ middle + B @ inputs[0]
-        rows = rows @ dynamics.A
-        if not (np.all(np.isfinite(rows)) and np.all(np.isfinite(middle))):
-            raise AffineDPError("the plant grows beyond double precision: no limits keep it in")
+        _check_finite(middle)
     return low, high
+
+
+def largest_moves(dynamics: Dynamics, jumps: FloatArray) -> FloatArray:
+    """Return how far each output moves at most when the state jumps by a column, at any time.
+
+    Examples
+    --------
+    >>> room = dynamics_of(([[0.9]], [[2.0]]), horizon=100)
+    >>> largest_moves(room, np.array([[0.5]])).round(6).tolist()
+    [1.0]
+    """
+    found = np.zeros(dynamics.outputs)
+    for rows in _seen(dynamics):
+        found = np.maximum(found, np.abs(rows @ jumps).max(axis=1))
+    _check_finite(found)
+    return np.asarray(found * (1 + SAFE))
+
+
+def _seen(dynamics: Dynamics) -> Iterator[FloatArray]:
+    """C, C A, C A², …: what the outputs show of a state, by the steps since."""
+    rows = np.array(dynamics.C)
+    for _ in range(dynamics.horizon):
+        _check_finite(rows)
+        yield rows
+        rows = rows @ dynamics.A
+
+
+def _check_finite(values: FloatArray) -> None:
+    if not np.all(np.isfinite(values)):
+        raise AffineDPError("the plant grows beyond double precision: no limits keep it in")
 
 
 EXACT = "exact"
@@ -245,9 +300,10 @@ Resolution = ArrayLike | Dither | Sequence["float | Dither"]
 
 
 @dataclass(frozen=True)
-class Sensor:
+class Sensor(Part):
     """The sensors of all outputs, as they were declared."""
 
+    kind = "sensor"
     steps: tuple[float, ...]
     grids: tuple[float, ...]
     errors: tuple[float, ...] = ()
@@ -269,16 +325,12 @@ class Sensor:
             rounded = np.array(self.steps) / 2
         return rounded + (np.array(self.errors) if self.errors else 0.0)
 
-    def to_record(self) -> dict[str, list[str]]:
-        """Return it as text, for a file."""
-        names = ("steps", "grids", "errors", "low", "high")
-        return {name: [value.hex() for value in getattr(self, name)] for name in names}
-
     def sentence(self, names: Sequence[str]) -> str:
         """Say in words what was declared."""
-        if self.exact:
-            return "readings are taken as exact, which only a simulation's are"
         parts = [f"{name} has steps of {step:.3g}" for name, step in zip(names, self.steps)]
+        if self.exact:
+            parts = ["readings are taken as exact, which only a simulation's are"]
+        parts += [f"{name} is off by {one:.3g} besides" for name, one in zip(names, self.errors)]
         return "; ".join(parts)
 
 
@@ -322,8 +374,18 @@ def per_output(given: ArrayLike | None, name: str, count: int) -> FloatArray | N
     return np.array(np.broadcast_to(values, (count,)))
 
 
-def check_range(sensor: Sensor, dynamics: Dynamics, reach: Reach | None) -> None:
-    """Refuse a range that measurements can leave, since noise with a colour does not hide that."""
+def check_range(
+    sensor: Sensor,
+    dynamics: Dynamics,
+    reach: Reach | None,
+    jumps: FloatArray | None = None,
+    otherwise: str = "",
+) -> None:
+    """Refuse a range that measurements can leave, since noise with a colour does not hide that.
+
+    The state of a neighbour may jump by a column of ``jumps``, beyond the limits; ``otherwise``
+    says what else one can do.
+    """
     if not sensor.low:
         if reach is not None:
             raise AffineDPError("reach goes with a range: which one must it stay in?")
@@ -332,15 +394,17 @@ def check_range(sensor: Sensor, dynamics: Dynamics, reach: Reach | None) -> None
         raise AffineDPError(
             "a sensor with a range saturates when someone steers the plant there, and this noise "
             "does not hide where it did (a promise of δ = 1e-4 was broken to δ = 0.13 that way). "
-            "Give reach=Reach(start, B, inputs), public limits that keep every measurement inside, "
-            "or send with noise that is independent at every step (independent_output_noise), "
-            "to which saturation costs nothing"
+            "Give reach=Reach(start, B, inputs), public limits that keep every measurement inside"
+            + otherwise
         )
     low, high = reach.outputs(dynamics)
+    moved = np.zeros(len(low)) if jumps is None else largest_moves(dynamics, jumps)
+    low, high = low - moved, high + moved
     for i, name in enumerate(dynamics.output_names):
-        if low[i] < sensor.low[i] or high[i] > sensor.high[i]:
+        if not (sensor.low[i] <= low[i] and high[i] <= sensor.high[i]):
+            jumped = f", and with {moved[i]:.4g} for the jump of a neighbour," if moved[i] else ""
             raise AffineDPError(
-                f"by the given limits {name} can go from {low[i]:.4g} to {high[i]:.4g}, "
+                f"by the given limits{jumped} {name} can go from {low[i]:.4g} to {high[i]:.4g}, "
                 f"outside of the sensor's range from {sensor.low[i]:.4g} to "
                 f"{sensor.high[i]:.4g}: a saturated sensor breaks the promise. Limit the inputs "
                 "further, or take another sensor"
@@ -409,6 +473,32 @@ def _each(resolution: Resolution | str | None, count: int) -> list[float | Dithe
     return [_one(item) for item in each]
 
 
+def read_resolution(text: str) -> Any:
+    """Return what a text says of sensors: numbers, dithered converters, or "exact".
+
+    Examples
+    --------
+    >>> read_resolution("0.1,dither:6:0.1")
+    [0.1, Dither(bits=6, step=0.1, nonlinearity=0.0)]
+    """
+    if text == EXACT:
+        return text
+    found: list[Any] = []
+    for word in map(str.strip, text.split(",")):
+        kind, *figures = word.split(":")
+        try:
+            if kind == "dither":
+                bits, step, *more = figures
+                found.append(Dither(int(bits), float(step), *map(float, more)))
+            else:
+                found.append(float(word))
+        except (ValueError, TypeError):
+            raise AffineDPError(
+                f"resolution: {word!r} is neither a number, nor dither:BITS:STEP, nor exact"
+            ) from None
+    return found if len(found) > 1 else found[0]
+
+
 def _one(item: Any) -> float | Dither:
     if isinstance(item, Dither):
         return item
@@ -423,46 +513,7 @@ def _limits(
 ) -> tuple[tuple[float, ...], tuple[float, ...]]:
     if limits is None:
         return (), ()
-    low, high = _ends(limits, "range", count)
+    low, high = ends(limits, "range", count)
     if np.any(low == high):
         raise AffineDPError("range: the lower end must be below the upper one")
     return tuple(low.tolist()), tuple(high.tolist())
-
-
-def readings_of(y: Any, count: int) -> FloatArray:
-    """Return one double for each output.
-
-    Numbers that no double holds are rounded to the nearest: to refuse them would tell of them.
-
-    Examples
-    --------
-    >>> readings_of([3, 2**60 + 1], 2).tolist()
-    [3.0, 1.152921504606847e+18]
-    """
-    if np.ma.is_masked(y):
-        raise AffineDPError("y has masked values: fill them or leave them out")
-    try:
-        given = np.array(y, dtype=object)
-    except ValueError:
-        raise AffineDPError("y is not an array of numbers") from None
-    if given.shape != (count,):
-        raise AffineDPError(
-            f"y has shape {given.shape}, but must have one number for each of {count} outputs"
-        )
-    return np.array([_double(item, i) for i, item in enumerate(given)])
-
-
-def _double(item: Any, place: int) -> float:
-    if not is_number(item):
-        raise AffineDPError(f"y[{place}] is not a real number but {type(item).__name__}")
-    try:
-        value = float(item)
-    except OverflowError:
-        return sys.float_info.max if item > 0 else -sys.float_info.max
-    except ValueError:  # Decimal knows a NaN that no float can be
-        value = math.nan
-    if math.isinf(value) and item != value:  # a finite Decimal or longdouble
-        return math.copysign(sys.float_info.max, value)
-    if not math.isfinite(value):
-        raise AffineDPError(f"y[{place}] is no finite number")
-    return value

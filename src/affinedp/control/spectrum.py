@@ -92,7 +92,7 @@ def least_largest_spectra(neighbours: Inputs) -> list[LeastSpectrum]:
             spectra, least = [*spectra[:1], found], float(variances.max())
         if least <= NEAR * bound or p == 1:
             break
-        weights = weights * variances**FAST
+        weights = weights * (variances / variances.max()) ** FAST
         weights = np.maximum(weights / weights.sum(), 1e-5)
         weights = weights / weights.sum()
     return [replace(one, bound=bound) for one in spectra]
@@ -180,6 +180,7 @@ class _Step:
     values: FloatArray  # what each input's own pattern does
     powers: FloatArray  # (points, m): P, which is diagonal
     matrices: list[FloatArray]  # what every pattern of the window does, per input
+    middle: tuple[ComplexArray, FloatArray]  # U and Σ of Q^½ H P^½ = U Σ V*
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,7 +208,7 @@ class _Problem:
         seen = np.array([np.abs(np.fft.fft(b, points)) ** 2 for b in patterns]).T
         powers = np.maximum(seen, 1e-12) * weights * self.mu**2
         K = self.root @ self.response * np.sqrt(powers)[:, None, :]
-        _, sizes, turned = np.linalg.svd(K, full_matrices=False)
+        left, sizes, turned = np.linalg.svd(K, full_matrices=False)
         bound = float(sizes.sum(axis=1).mean())
         # [K* (KK*)^-½ K]_ii: what input i does with its pattern, by frequency
         shares = np.einsum("nki,nk,nki->ni", turned.conj(), sizes, turned).real
@@ -219,12 +220,11 @@ class _Problem:
             matrices.append(matrix)
             values.append(float(pattern @ matrix @ pattern))
             worst = max(worst, float(np.linalg.eigvalsh(matrix)[-1]))
-        return _Step(bound, worst, np.array(values), powers, matrices)
+        return _Step(bound, worst, np.array(values), powers, matrices, (left, sizes))
 
     def output(self, step: _Step) -> ComplexArray:
         """Q^-½ (Q^½ H P H* Q^½)^½ Q^-½, with a floor."""
-        K = self.root @ self.response * np.sqrt(step.powers)[:, None, :]
-        left, sizes, _ = np.linalg.svd(K, full_matrices=False)
+        left, sizes = step.middle
         middle = (left * sizes[:, None, :]) @ left.conj().transpose(0, 2, 1)
         back = np.linalg.inv(self.root)
         return _raised(back @ middle @ back)
@@ -254,11 +254,16 @@ def _iterated(problem: _Problem, neighbours: Inputs) -> tuple[FloatArray, list[F
         if step.worst <= step.bound * (1 + GAP):
             break
         if length > 1:
-            moved = [matrix @ b for matrix, b in zip(step.matrices, patterns)]
-            patterns = [b / np.linalg.norm(b) for b in moved]
+            patterns = [_unit(matrix @ b, b) for matrix, b in zip(step.matrices, patterns)]
         weights = weights * step.values / step.bound
         weights = np.maximum(weights / weights.sum(), 1e-12)
     return weights, patterns
+
+
+def _unit(moved: FloatArray, before: FloatArray) -> FloatArray:
+    """A vector of length one; the one before for an input that does nothing."""
+    length = np.linalg.norm(moved)
+    return moved / length if length > 0 else before
 
 
 def _toeplitz(lags: FloatArray) -> FloatArray:

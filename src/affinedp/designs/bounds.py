@@ -1,20 +1,26 @@
-"""Attach to a design what no mechanism of any law can go below."""
+"""What no mechanism of any law can go below, and Gaussian noise that attains it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
 
 from affinedp.arrays import Matrix
+from affinedp.designs.fit import Candidate
 from affinedp.designs.least_trace import LeastTrace, least_trace
 from affinedp.designs.separate import Block, with_floor
 from affinedp.errors import AffineDPError
+from affinedp.laws.gaussian import Gaussian
+from affinedp.mechanism import Mechanism
+from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.whole import weight_of_three
-from affinedp.privacy.design import LeastPossible, LeastProof, Objective
+from affinedp.privacy.design import Design, LeastPossible, LeastProof, Objective
 from affinedp.privacy.least_error import Data
 from affinedp.record import MechanismRecord, error_under
+from affinedp.strategies.dense import Dense
 
 Kind = TypeVar("Kind", bound=MechanismRecord)
 
@@ -22,6 +28,26 @@ Kind = TypeVar("Kind", bound=MechanismRecord)
 COORDINATES = 1 - 1e-9
 # How exact the bound needs to be where it is computed for its own sake.
 TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True, eq=False)
+class LeastGaussian:
+    """The least Gaussian noise ``basis @ root`` at a sensitivity, by floats."""
+
+    basis: Matrix
+    root: Matrix
+    # what Gaussian noise costs at least at sensitivity 1; None where nothing is certified
+    dual: LeastProof | None
+    gap: float  # how far from the least it may be
+    notes: tuple[str, ...] = ()  # what a reader should know
+
+    def candidate(
+        self, adjacency: Adjacency, query: Matrix, names: tuple[str, ...], limit: float
+    ) -> Candidate:
+        """Return the noise, to be verified at that sensitivity."""
+        strategy = Dense(adjacency.manifold, query, self.basis, names, self.root)
+        design = Design(gap=self.gap, notes=self.notes)
+        return Candidate(Mechanism(adjacency, strategy, Gaussian(), design=design), limit)
 
 
 def proof_of(
@@ -39,13 +65,15 @@ def proof_of(
     return LeastProof(value * unit**2 * COORDINATES, moves, np.concatenate(shares)).kept()
 
 
-def dual_value(blocks: list[Block], tol: float = TOLERANCE) -> LeastProof | None:
+def dual_value(
+    blocks: list[Block], solved: dict[str, LeastTrace] | None = None, tol: float = TOLERANCE
+) -> LeastProof | None:
     """Return a lower bound on the least cost of Gaussian noise at sensitivity 1, or None.
 
     There is none where the weights leave a combination free, or where double precision cannot
-    certify it.
+    certify it.  What it takes, block by block, is added to ``solved``.
     """
-    solved: dict[str, LeastTrace] = {}
+    solved = {} if solved is None else solved
     try:
         for block in blocks:
             if block.key not in solved:

@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import Matrix, within_range
+from affinedp.arrays import Matrix, dense, within_range
 from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.effort import Budget, Effort
-from affinedp.designs.gaussian import least_gaussian
-from affinedp.designs.largest import least_largest
+from affinedp.designs.fit import Candidate, independent_noise
+from affinedp.designs.gaussian import least_gaussian, least_largest, of_one_number
 from affinedp.designs.problem import Problem, checked_problem
-from affinedp.designs.pure import Candidate, pure_candidates
+from affinedp.designs.pure import Way, closed_forms, from_a_list
 from affinedp.designs.separate import checked_weights
 from affinedp.designs.symmetry import symmetric_noise
 from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.numbers import real_array
 from affinedp.functions.known import FINE, KnownFunction, OfFunction
 from affinedp.laws.bodies import continuous_error
@@ -28,10 +29,11 @@ from affinedp.mechanism import Mechanism
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency, adjacency_of
 from affinedp.neighbours.whole import moves_are_whole
-from affinedp.privacy.design import Alternative, LeastProof, Objective
+from affinedp.privacy.design import Alternative, LeastProof, Objective, error_words, is_weighted
 from affinedp.privacy.least_error import least_variance
 from affinedp.privacy.verification import resolve_query
-from affinedp.strategies.one_sum import dual_of_sum, is_one_sum
+from affinedp.strategies.one_sum import dual_of_sum, is_exchange, is_one_sum
+from affinedp.strategies.projected import cycles_of
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -44,14 +46,21 @@ LAW_NAMES = {
     "staircase": "Staircase",
     "productnorm": "Product-norm",
 }
-LAWS = tuple(LAW_NAMES)
+DESIGNED = tuple(LAW_NAMES)
 # In this order: where they are equal the first is taken.
 PURE = ("knorm", "productnorm", "staircase", "laplace")
+# Moves beyond this many times mu rest on coefficients that rounding left.
+LONGEST = 1e12
 # Searches end at an error of so many times the bound.
 ENOUGH = 1.001
 # Times n³: what it costs to find the worst of moves that are not listed, in multiply-adds.
 SYMMETRY_WORK = 1e4
 SHARED = "whole noise must hide all that the query reveals, and neighbours share some of it"
+NOT_BUILT = "(certified to be no better, so it was not built)"
+IMPOSSIBLE = (
+    "product-norm noise needs a network whose entries go between two sides",
+    "staircase noise needs moves along as many axes as there are dimensions",
+)
 # Errors that are the same up to the accuracy of a design.
 SAME = 1e-6
 # Errors that are the same up to rounding: stairs of one step are the geometric law.
@@ -70,7 +79,7 @@ def design(
     integers: bool = False,
     mu: float | ArrayLike | None = None,
     query: ArrayLike | sparse.sparray | Sequence[str] | KnownFunction | None = None,
-    adjacency: Adjacency | None = None,
+    adjacency: Adjacency | str | None = None,
     weights: ArrayLike | sparse.sparray | None = None,
     imbalance: float | None = None,
     effort: Effort = "default",
@@ -80,9 +89,10 @@ def design(
     """Return the mechanism of least error that keeps (ε, δ) over the planned releases.
 
     The least Gaussian noise, Laplace strategies, K-norm noise and, where every move is along an
-    axis of its own, staircase noise are compared; the notes say in one sentence which law won and
-    why, and ``alternatives`` what the others cost.  ``lower_bound`` is what no mechanism of any
-    law can go below.
+    axis of its own, staircase noise are compared, at every effort also independent noise on all
+    outputs and on entries from which the others follow; the notes say in one sentence which law
+    won and why, and ``alternatives`` what the others cost.  ``lower_bound`` is what no mechanism
+    of any law can go below.
 
     With several releases the mechanism is for one of them, and all together keep (ε, δ): Gaussian
     noise has the sensitivity ``s/√releases``, and noise of a pure law promises ``ε/releases``
@@ -114,14 +124,16 @@ def design(
     query : array_like, shape (m, n), or sequence of names, or a function, optional
         F, or the names of the entries to publish; the identity by default.  Or a function with a
         known reach, such as ``affinedp.functions.peak()``.
-    adjacency : Adjacency, optional
-        Other neighbours than those of Definition 4 with ``mu``.
+    adjacency : Adjacency or "person", optional
+        Other neighbours than those of Definition 4 with ``mu``; ``"person"`` where equations are
+        totals and their parts: one cell moves by up to ``mu``, and its totals follow.
     weights : array_like, shape (m,) or (m, m), optional
         What squared error costs, for ``objective="sum"``: one weight per output, or a matrix.
     imbalance : float, optional
         For moves that cannot be listed, as for :func:`design_gaussian`: only Gaussian noise then.
     effort : {"quick", "default", "thorough"} or float
-        How long laws without a closed form are searched.  Steps are counted, so that the same
+        How long laws without a closed form are searched; ``"quick"`` gives the first answer, with
+        a bound only where that is quick, too.  Steps are counted, so that the same
         effort and seed give the same noise on one machine; a number is one of seconds, and they
         need not.  A search ends early where the error is within a thousandth of the bound.
         Ctrl-C ends it too and keeps the best so far.  The notes say what was not searched.
@@ -152,55 +164,157 @@ def design(
         float(real_array(epsilon, "epsilon", 0)), float(real_array(delta, "delta", 0)),
         releases, objective, integers, imbalance,
     )  # fmt: skip
-    if law not in ("auto", *LAWS):
-        raise AffineDPError(f"law must be one of auto, {', '.join(LAWS)}, not {law!r}")
+    if law not in ("auto", *DESIGNED):
+        raise AffineDPError(
+            f"law must be one of auto, {', '.join(DESIGNED)}, not {law!r}. Noise of another law is "
+            "scaled to a promise by affinedp.fit(adjacency, strategy, law, epsilon=...)"
+        )
     if (law == "gaussian" or imbalance is not None) and not problem.delta:
         raise AffineDPError("Gaussian noise needs δ > 0: give delta, or take a pure law")
     if law in PURE and not problem.epsilon:
         raise AffineDPError(f"{LAW_NAMES[law]} noise needs ε > 0: take a Gaussian law")
     warn_of_forgotten(manifold, check_against)
-    return least_noise(problem, LAWS if law == "auto" else (law,), seed, effort=effort)
+    return least_noise(problem, DESIGNED if law == "auto" else (law,), seed, effort=effort)
+
+
+@within_range
+def design_knorm(
+    manifold: AffineManifold,
+    *,
+    epsilon: float,
+    mu: float | ArrayLike | None = None,
+    query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
+    adjacency: Adjacency | str | None = None,
+    weights: ArrayLike | sparse.sparray | None = None,
+    integers: bool = False,
+    seed: int | np.random.Generator = 0,
+    effort: Effort = "default",
+    check_against: Any = None,
+) -> Mechanism:
+    """Return K-norm noise of small expected squared error that keeps ε, with δ = 0.
+
+    The density is ∝ e^(−ε‖z‖_K), K a symmetric polytope that contains every move.  The hull of the
+    moves is one; a search looks for better ones.  In networks and tables the product of the bodies
+    of public sums is compared, at any size.  The result is a local optimum, never worse than
+    the hull nor than :func:`design_laplace`, whose noise is returned where it is better, or where
+    the hull has too many facets for exact arithmetic (the notes say so).
+
+    Parameters
+    ----------
+    manifold : AffineManifold
+        The public equations.
+    epsilon : float
+        The promise to keep, with δ = 0.
+    mu : float or array_like, shape (n,), optional
+        How far an entry moves (default 1), for the neighbours of Definition 4.
+    query : array_like, shape (m, n), or sequence of names, optional
+        F, or the names of the entries to publish; the identity by default.
+    adjacency : Adjacency or "person", optional
+        Other neighbours than those of Definition 4 with ``mu``; ``"person"`` where equations are
+        totals and their parts: one cell moves by up to ``mu``, and its totals follow.
+    weights : array_like, shape (m,) or (m, m), optional
+        What squared error costs: one weight per output, or a matrix Q for ``E eᵀQe``.
+    integers : bool
+        Data is whole, and so is what is published: less noise, and no charge for rounding.  The
+        promise is about whole neighbours.
+    seed : int or Generator
+        For the starts of the searches.
+    effort : {"quick", "default", "thorough"} or float
+        How long is searched, as for :func:`design`; ``"quick"`` takes the hull of the moves, or
+        what has a closed form.
+    check_against : DataFrame, mapping of columns, or array, optional
+        Private data: if it obeys equations within a row that were not given, a
+        :class:`~affinedp.errors.AffineDPWarning` says so.  Nothing else
+        depends on it.
+
+    Returns
+    -------
+    Mechanism
+
+    Examples
+    --------
+    One sum of three entries: squared error 10 where Laplace strategies need 14.
+
+    >>> import affinedp as adp
+    >>> M = adp.AffineManifold.from_equations(["a + b = c"])
+    >>> m = adp.design_knorm(M, epsilon=1.0)
+    >>> round(m.expected_squared_error, 6), m.guarantee.epsilon()
+    (10.0, 1.0)
+    """
+    problem = pure_problem(
+        adjacency_of(manifold, adjacency, mu), resolve_query(manifold, query), weights, epsilon,
+        "K-norm", integers,
+    )  # fmt: skip
+    warn_of_forgotten(manifold, check_against)
+    return least_noise(problem, ("knorm",), seed, effort=effort)
+
+
+def pure_problem(
+    adjacency: Adjacency,
+    asked: tuple[Matrix, tuple[str, ...]],
+    weights: Any,
+    epsilon: float,
+    law: str,
+    integers: bool = False,
+) -> Problem:
+    """Return the problem of one law without δ, for data that may be whole or not."""
+    limit = positive_epsilon(epsilon, law)
+    found = checked_problem(adjacency, asked, weights, limit, 0.0, 1, "sum", integers, None)
+    return replace(found, is_told=False)
+
+
+def positive_epsilon(epsilon: float, law: str) -> float:
+    """Return ε of noise of a pure law, or refuse what is none."""
+    limit = float(real_array(epsilon, "epsilon", 0))
+    if limit <= 0:
+        raise AffineDPError(f"epsilon must be positive for {law} noise, not {epsilon!r}")
+    return limit
 
 
 @dataclass(frozen=True)
 class _Start:
     """The Gaussian side of the comparison, which also gives the bound for every law."""
 
-    gaussian: Mechanism | None
+    gaussian: Candidate | None
     dual: LeastProof | None
     weights: Matrix
 
 
-def _start(problem: Problem, laws: Sequence[str], budget: Budget) -> _Start:
+def _start(problem: Problem, laws: Sequence[str], budget: Budget, listed: bool) -> _Start:
     """Design Gaussian noise where it is asked for, and the bound where moves can be listed."""
-    limit = problem.sensitivity if problem.delta else 1.0
+    limit, weights = problem.sensitivity if problem.delta else 1.0, problem.weights
     if problem.objective == "largest":
-        blocks = problem.blocks(problem.weights)
-        found = least_largest(problem.adjacency, problem.query, problem.names, limit, blocks)
-        made = found.found.mechanism if problem.delta else None
-        weights = checked_weights(found.weights, problem.query.shape[0])
-        return _Start(made, found.found.dual, weights)
+        blocks, outputs = problem.blocks(weights), problem.query.shape[0]
+        largest, balanced = least_largest(outputs, limit, blocks)
+        found = largest.candidate(problem.adjacency, problem.query, problem.names, limit)
+        weights = checked_weights(balanced, outputs)
+        return _Start(found if problem.delta else None, largest.dual, weights)
     closed = None
     if is_one_sum(problem.adjacency, problem.query) and _within_squares(problem):
-        closed = dual_of_sum(problem.adjacency, problem.weights, problem.integers)
+        closed = dual_of_sum(problem.adjacency, weights, problem.integers)
+    if problem.query.shape[0] == 1 and problem.imbalance is None:
+        with suppress(TooManyCircuitsError):
+            least = of_one_number(problem.farthest, limit, weights)
+            found = least.candidate(problem.adjacency, problem.query, problem.names, limit)
+            return _Start(found if problem.delta else None, least.dual, weights)
     if problem.delta and "gaussian" in laws:
         if closed is not None and "knorm" in laws and problem.epsilon:
             # noise of a pure law is known in closed form too: the better one is made
             pure = continuous_error(len(problem.names), problem.pure_epsilon) / 2 * closed
             if pure / (len(problem.names) - 1) <= closed / problem.sensitivity**2:
-                return _Start(None, LeastProof(closed), problem.weights)
-        least = least_gaussian(
-            problem.adjacency, problem.query, problem.names, limit, problem.weights,
+                return _Start(None, LeastProof(closed), weights)
+        gaussian, dual = least_gaussian(
+            problem.adjacency, problem.query, problem.names, limit, weights,
             imbalance=problem.imbalance,
         )  # fmt: skip
-        return _Start(least.mechanism, least.dual, problem.weights)
+        return _Start(gaussian, dual, weights)
     if closed is not None:
-        return _Start(None, LeastProof(closed), problem.weights)
+        return _Start(None, LeastProof(closed), weights)
     if not laws:
-        return _Start(None, None, problem.weights)
-    if not problem.can_be_listed(budget.moves):
-        return _Start(None, _symmetric_bound(problem, budget), problem.weights)
-    return _Start(None, dual_value(problem.blocks(problem.weights)), problem.weights)
+        return _Start(None, None, weights)
+    if not listed:
+        return _Start(None, _symmetric_bound(problem, budget), weights)
+    return _Start(None, dual_value(problem.blocks(weights), problem.solved), weights)
 
 
 def _symmetric_bound(problem: Problem, budget: Budget) -> LeastProof | None:
@@ -246,40 +360,126 @@ def least_noise(
     """
     laws, budget = list(laws), Budget.of(effort)
     alone = len(laws) == 1 and not practice
-    start = _start(problem, laws, budget)
+    try:
+        made = _compared_noise(problem, laws, seed, practice, effort, budget, alone)
+    except AffineDPError as refusal:
+        rounding = _rests_on_rounding(problem, budget.moves)
+        if not rounding:
+            raise
+        made = _independent(problem, laws, refusal, alone)
+    else:
+        rounding = _rests_on_rounding(problem)
+    return made.with_design(notes=(*made.notes, rounding)) if rounding else made
+
+
+def _rests_on_rounding(problem: Problem, limit: int = 0) -> str:
+    """What to do about moves so long that a coefficient must be what rounding left; or nothing.
+
+    Moves that were not listed are, up to a limit.
+    """
+    if type(problem.adjacency) is not CircuitAdjacency or not problem.adjacency.mu.any():
+        return ""
+    moves = [block.moves for block in problem.listed]
+    if limit and not moves:
+        with suppress(AffineDPError):
+            moves.append(problem.adjacency.directions(limit))
+    longest = max((float(abs(own).max()) for own in moves if own.shape[1]), default=0.0)
+    times = longest / float(problem.adjacency.mu.max())
+    if not times > LONGEST:
+        return ""
+    return (
+        f"neighbours move an entry by {times:.1e} times mu: some coefficient of the equations is "
+        "that small beside others, as what rounding leaves of a zero is. If it stands for zero, "
+        "give the equations as fractions, as text, or with fewer digits"
+    )
+
+
+def _independent(
+    problem: Problem, laws: list[str], refusal: AffineDPError, alone: bool
+) -> Mechanism:
+    """Independent noise on every output, which can be verified where no other noise can be."""
+    limits = {}
+    if problem.delta and "gaussian" in laws:
+        limits["gaussian"] = problem.sensitivity
+    if problem.epsilon and {"knorm", "laplace"} & set(laws):
+        limits["laplace"] = problem.pure_epsilon
+    found = [
+        independent_noise(problem.adjacency, problem.query, problem.names, law, limit)
+        for law, limit in limits.items()
+    ]
+    if not found:
+        raise refusal
+    best = min(found, key=problem.error)
+    why = f"it does not obey the equations, since noise that does was refused: {refusal}"
+    return _explained(problem, best.with_design(notes=(*best.notes, why)), None, (), alone)
+
+
+def _compared_noise(
+    problem: Problem,
+    laws: list[str],
+    seed: int | np.random.Generator,
+    practice: Sequence[tuple[str, Mechanism]],
+    effort: Effort,
+    budget: Budget,
+    alone: bool,
+) -> Mechanism:
+    """The best of what can be designed for a problem."""
+    pure = {name for name in PURE if name in laws and problem.epsilon}
+    refused: list[AffineDPError] = []
+    designed = [Candidate(one, name=name) for name, one in practice]
+    closed: list[Candidate] = []
+    if problem.objective == "sum":  # the weights of the largest variance are to be found
+        for one in _candidates(closed_forms(problem, pure, problem.weights), budget, refused):
+            closed.append(one)
+            if one.settled:
+                break
+    if closed:
+        budget.moves = budget.few
+    listed = not any(one.settled for one in closed) and problem.can_be_listed(budget.moves)
+    start = _Start(None, None, problem.weights)
+    if not listed and _is_enough(problem, closed, laws, effort):
+        budget.note("nothing was searched beside what has a closed form")
+    else:
+        with budget.keeping("a bound") if closed or designed else nullcontext():
+            start = _start(problem, laws, budget, listed)
     dual = start.dual
     if problem.integers and dual is not None and not _moves_are_whole(problem):
         dual = None
-    designed = [Candidate(start.gaussian)] if start.gaussian and "gaussian" in laws else []
-    designed += [Candidate(one, name=name) for name, one in practice]
-    below = _least_pure(problem, dual)
-    pure = [name for name in PURE if name in laws]
+    least = dual.value / problem.sensitivity**2 if dual is not None and problem.delta else None
     skipped = []
-    if problem.delta and "gaussian" in laws and start.gaussian is None and dual is not None:
-        closed = dual.value / problem.sensitivity**2
-        skipped.append(Alternative("gaussian", closed, False, "(in closed form; not designed)"))
-    reason = _of_no_use(problem, [one.mechanism for one in designed], below) if pure else ""
+    if start.gaussian is not None and "gaussian" in laws:
+        designed.insert(0, start.gaussian)
+    elif least is not None and "gaussian" in laws:
+        skipped.append(Alternative("gaussian", least, False, NOT_BUILT))
+    below = _least_pure(problem, dual)
+    reason = _of_no_use(problem, [one.mechanism for one in designed], below)
     if reason:
-        skipped += [Alternative(name, below, False, reason) for name in pure]
+        skipped += [Alternative(name, below, False, reason) for name in PURE if name in laws]
     elif pure:
-        enough = ENOUGH * below
-        found = pure_candidates(problem, set(pure), start.weights, seed, budget)
+
+        def is_best(one: Candidate) -> bool:
+            # of equal noise on whole data the whole one is taken, which may come later
+            whole = one.mechanism.noise.whole or not problem.integers
+            asked = one.mechanism.law in laws and whole
+            return one.settled or (asked and problem.error(one.mechanism) <= ENOUGH * below)
+
+        designed += closed
+        ways = from_a_list(problem, pure, start.weights, seed, budget, listed)
         try:
-            for one in found:
+            for one in () if any(map(is_best, closed)) else _candidates(ways, budget, refused):
+                if is_best(one):  # and what floats say of it is true
+                    with suppress(AffineDPError):
+                        one = replace(one, mechanism=one.made(), limit=None)
                 designed.append(one)
-                # of equal noise on whole data the whole one is taken, which may come later
-                whole = one.mechanism.noise.whole or not problem.integers
-                asked = one.mechanism.law in laws and whole
-                if one.settled or (asked and problem.error(one.mechanism) <= enough):
+                if one.limit is None and is_best(one):
                     break
         except KeyboardInterrupt:
             if not designed:
                 raise
             budget.note("interrupted: the best so far")
-        except AffineDPError:
-            if not designed:
-                raise
-    best, others = _least(problem, designed)
+    if not designed:
+        raise refused[-1] if refused else AffineDPError(IMPOSSIBLE["staircase" in pure])
+    best, others = _least(problem, designed, least)
     notes = (*best.mechanism.notes, *budget.notes)
     if best.name:
         notes = (*notes, f"the best of what was compared: {best.name}")
@@ -287,8 +487,46 @@ def least_noise(
     return _explained(problem, chosen, dual, (*others, *([] if alone else skipped)), alone)
 
 
+def _candidates(
+    ways: Iterator[Way], budget: Budget, refused: list[AffineDPError]
+) -> Iterator[Candidate]:
+    """What is found in some ways; what was refused is kept too."""
+    for way in ways:
+        if budget.interrupted:
+            return
+        try:
+            yield from way()
+        except AffineDPError as error:
+            budget.note(f"some noise was not designed: {str(error).partition('. ')[0]}")
+            refused.append(error)
+            if isinstance(error, TooManyCircuitsError):
+                return
+        except np.linalg.LinAlgError as error:
+            budget.note(f"some noise was not designed: in double precision, {error}")
+
+
+def _is_enough(
+    problem: Problem, closed: list[Candidate], laws: Sequence[str], effort: Effort
+) -> bool:
+    """Whether little effort ends with closed forms: no worse than Gaussian noise on entries."""
+    if effort != "quick" or not closed or problem.imbalance is not None:
+        return False
+    if is_exchange(problem.adjacency) or problem.query.shape[0] == 1:
+        return False  # all laws have closed forms
+    if not problem.delta or "gaussian" not in laws:
+        return True
+    cycles = cycles_of(problem.adjacency)
+    if cycles is None:
+        return False
+    image = dense(problem.query @ np.linalg.qr(dense(problem.adjacency.manifold.kernel))[0])
+    farthest = max(one.longest * float(one.reach) ** 2 for one in cycles)
+    gaussian = float((image * dense(problem.weights @ image)).sum()) * farthest
+    pure = min(problem.error(one.mechanism) for one in closed)
+    return pure <= gaussian / problem.sensitivity**2
+
+
 def _least(
-    problem: Problem, designed: list[Candidate]
+    problem: Problem, designed: list[Candidate], gaussian: float | None
 ) -> tuple[Candidate, tuple[Alternative, ...]]:
     """The least noise whose promise was verified, and what else was compared."""
     waiting = [(problem.error(one.mechanism), one) for one in designed]
@@ -310,18 +548,25 @@ def _least(
         if one.limit is not None and real > error * (1 + SAME):  # not what floats said it costs
             waiting.append((real, made))
             continue
-        return made, (*_compared(problem, made, waiting), *others)
+        return made, (*_compared(problem, made, waiting, gaussian), *others)
     assert refusal is not None
     raise refusal
 
 
 def _compared(
-    problem: Problem, best: Candidate, waiting: list[tuple[float, Candidate]]
+    problem: Problem,
+    best: Candidate,
+    waiting: list[tuple[float, Candidate]],
+    gaussian: float | None,
 ) -> Iterator[Alternative]:
     """What the best of every other law costs, and all standard practice: of noise really made."""
     seen = {best.mechanism.law}
     for _, one in sorted(waiting, key=lambda pair: pair[0]):
         if not one.name and one.mechanism.law in seen:
+            continue
+        if gaussian is not None and one.limit is not None and one.mechanism.gap is not None:
+            seen.add("gaussian")
+            yield Alternative("gaussian", gaussian, False, NOT_BUILT)
             continue
         try:
             made = one.made()
@@ -355,7 +600,7 @@ def _of_no_use(problem: Problem, designed: list[Mechanism], below: float) -> str
     """Why a pure law need not be designed, if so."""
     if not problem.epsilon:
         return "(not possible at ε = 0)"
-    if any(one.proof is not None for one in designed):
+    if problem.imbalance is not None:
         return "(not designed: the moves are too many to list)"
     if designed and below >= min(map(problem.error, designed)):
         return "(no pure law can do better, so it was not designed)"
@@ -376,7 +621,7 @@ def _explained(
     if not alone:
         notes.insert(0, _reason(problem, best, others))
     if problem.integers and not best.noise.whole:
-        notes.append(f"{best.law} noise is real: what is published is not whole")
+        notes.append(f"{best.noise.words} noise is real: what is published is not whole")
     chosen = best.with_design(notes=tuple(notes), alternatives=others, least=None)
     if problem.releases == 1:
         promise = (problem.epsilon, problem.delta)
@@ -392,8 +637,8 @@ def _explained(
 
 
 def _reason(problem: Problem, best: Mechanism, others: tuple[Alternative, ...]) -> str:
-    what = "squared error" if problem.objective == "sum" else "largest variance"
-    least = f"{best.law} noise has the least {what}, {problem.error(best):.4g}"
+    what = error_words(problem.objective, is_weighted(problem.weights))
+    least = f"{best.noise.words} noise has the least {what}, {problem.error(best):.4g}"
     if not others:
         return f"{least}: at δ = 0 no other law was compared"
     listed = ", ".join(

@@ -12,12 +12,12 @@ from typing import Any, Literal
 from affinedp.errors import AffineDPError
 
 Effort = Literal["quick", "default", "thorough"] | float
-# Multiply-adds (about) of all searches, moves that are listed, simplices of a hull, and from how
-# many starts the same must be found for a search to end.
-LIMITS: dict[str, tuple[float, int, int, int]] = {
-    "quick": (1e8, 20_000, 20_000, 2),
-    "default": (1.2e9, 50_000, 60_000, 4),
-    "thorough": (3e10, 2_000_000, 200_000, 1_000_000),
+# Multiply-adds (about) of all searches, moves that are listed, and where noise is known in closed
+# form, simplices of a hull, and from how many starts the same must be found for a search to end.
+LIMITS: dict[str, tuple[float, int, int, int, int]] = {
+    "quick": (5e7, 20_000, 5_000, 5_000, 2),
+    "default": (1.2e9, 50_000, 50_000, 60_000, 4),
+    "thorough": (3e10, 2_000_000, 2_000_000, 200_000, 1_000_000),
 }
 # From so many seconds on moves and hulls are those of a thorough search.
 LONG = 20.0
@@ -32,7 +32,8 @@ class Budget:
     """What searches may still cost."""
 
     left: float  # Multiply-adds, about
-    moves: int  # moves, simplices: how many are listed at most
+    moves: int  # moves, few, simplices: how many are listed at most
+    few: int
     simplices: int
     agreeing: int  # from how many starts the same must be found for a search to end
     deadline: float = math.inf  # when time is up, by the clock of ``time.monotonic``

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import Matrix, within_range
-from affinedp.designs.choose import least_noise
+from affinedp.designs.choose import least_noise, positive_epsilon, pure_problem
 from affinedp.designs.effort import Effort
-from affinedp.designs.fit import at_the_limit
+from affinedp.designs.fit import at_the_limit, independent_noise
 from affinedp.designs.gaussian import largest_sensitivity, refuse_too_small
-from affinedp.designs.problem import checked_problem
-from affinedp.designs.separate import NOTHING_TO_HIDE, given_basis
+from affinedp.designs.separate import given_basis
 from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
@@ -36,7 +33,7 @@ def design_laplace(
     epsilon: float,
     mu: float | ArrayLike | None = None,
     query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
-    adjacency: Adjacency | None = None,
+    adjacency: Adjacency | str | None = None,
     weights: ArrayLike | sparse.sparray | None = None,
     seed: int | np.random.Generator = 0,
     effort: Effort = "default",
@@ -61,8 +58,9 @@ def design_laplace(
         How far an entry moves (default 1), for the neighbours of Definition 4.
     query : array_like, shape (m, n), or sequence of names, optional
         F, or the names of the entries to publish; the identity by default.
-    adjacency : Adjacency, optional
-        Other neighbours than those of Definition 4 with ``mu``.
+    adjacency : Adjacency or "person", optional
+        Other neighbours than those of Definition 4 with ``mu``; ``"person"`` where equations are
+        totals and their parts: one cell moves by up to ``mu``, and its totals follow.
     weights : array_like, shape (m,) or (m, m), optional
         What squared error costs: one weight per output, or a matrix Q for ``E eᵀQe``.
     seed : int or Generator
@@ -93,7 +91,7 @@ def design_laplace(
     >>> abs(m.noise_matrix).round(6).tolist()
     [[4.0], [1.0]]
     """
-    limit = _epsilon(epsilon)
+    limit = positive_epsilon(epsilon, "Laplace")
     neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, names = resolve_query(manifold, query)
     warn_of_forgotten(manifold, check_against)
@@ -107,10 +105,8 @@ def design_laplace(
         np.random.default_rng(seed)
     except (TypeError, ValueError):
         raise AffineDPError(f"seed must be a whole number or a Generator, not {seed!r}") from None
-    problem = checked_problem(
-        neighbours, (matrix, names), weights, limit, 0.0, 1, "sum", False, None
-    )
-    return least_noise(replace(problem, is_told=False), ("laplace",), seed, effort=effort)
+    problem = pure_problem(neighbours, (matrix, names), weights, limit, "Laplace")
+    return least_noise(problem, ("laplace",), seed, effort=effort)
 
 
 @within_range
@@ -122,7 +118,7 @@ def iid_noise(
     delta: float = 0.0,
     mu: float | ArrayLike | None = None,
     query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
-    adjacency: Adjacency | None = None,
+    adjacency: Adjacency | str | None = None,
     check_against: Any = None,
 ) -> Mechanism:
     """Return independent noise of one scale on every output that truly keeps the promise.
@@ -141,8 +137,9 @@ def iid_noise(
         How far an entry moves (default 1), for the neighbours of Definition 4.
     query : array_like, shape (m, n), or sequence of names, optional
         F, or the names of the entries to publish; the identity by default.
-    adjacency : Adjacency, optional
-        Other neighbours than those of Definition 4 with ``mu``.
+    adjacency : Adjacency or "person", optional
+        Other neighbours than those of Definition 4 with ``mu``; ``"person"`` where equations are
+        totals and their parts: one cell moves by up to ``mu``, and its totals follow.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
         :class:`~affinedp.errors.AffineDPWarning` says so.  Nothing else
@@ -159,35 +156,19 @@ def iid_noise(
     >>> m.noise_matrix.toarray().round(6).tolist()
     [[5.0, 0.0], [0.0, 5.0]]
     """
-    import scipy.sparse as sparse
-
     if law == "gaussian":
         limit = largest_sensitivity(epsilon, delta)
     elif law == "laplace":
         if delta != 0.0:
             raise AffineDPError("Laplace noise is calibrated for δ = 0; delta must be 0")
-        limit = _epsilon(epsilon)
+        limit = positive_epsilon(epsilon, "Laplace")
     else:
         raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
     neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, names = resolve_query(manifold, query)
     warn_of_forgotten(manifold, check_against)
-    found = neighbours.sensitivity(matrix, norm=2 if law == "gaussian" else 1)
-    if found.upper == 0.0:
-        raise AffineDPError(NOTHING_TO_HIDE)
-    identity = sparse.csr_array(sparse.eye_array(matrix.shape[0]))
-    mechanism = build(
-        neighbours, matrix, identity, identity * (found.upper / limit), law, names,
-        notes=("independent noise of one scale on every output",),
-    )  # fmt: skip
-    return at_the_limit(mechanism, limit).keeping(epsilon, delta)
-
-
-def _epsilon(epsilon: float) -> float:
-    value = float(real_array(epsilon, "epsilon", 0))
-    if value <= 0:
-        raise AffineDPError(f"epsilon must be positive for Laplace noise, not {epsilon!r}")
-    return value
+    made = independent_noise(neighbours, matrix, names, law, limit)
+    return made.keeping(epsilon, delta)
 
 
 def _algorithm_2(

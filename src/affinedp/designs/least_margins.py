@@ -3,6 +3,12 @@
 For weights w of the types of neighbours (and ω of the margins, if the largest variance is to be
 least), Σ_B √(c_B e_B) with c = Sᵀω and e = Eᵀw is jointly concave, and its square is what no
 Gaussian mechanism goes below.  docs/explanation/trees-and-margins.md has the proof.
+
+Laplace noise on whole margins, for pure promises and few margins, is searched for too.  People are
+counted, so the noise is drawn whole (geometric on both sides).  Independent noise of scale 1/y_A
+on margin A, of precision p(y) = 2 sinh²(y/2), then least squares: blocks get the precisions ``t_B
+= Σ_{A ⊇ B} p(y_A) / Π_{A∖B} n_j``.  A person who joins is seen once in every margin, so that ε = Σ
+y_A; one who moves twice in all but the total, so that ε = 2 Σ_{A ≠ ∅} y_A.
 """
 
 from __future__ import annotations
@@ -10,27 +16,32 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from fractions import Fraction
+from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.domains.crossed import Sets
+from affinedp.domains.crossed import Sets, cells_of
+from affinedp.errors import AffineDPError
+from affinedp.privacy.design import Objective
 from affinedp.progress import Progress
+from affinedp.strategies.base import GRID_BITS
 from affinedp.strategies.margin_blocks import (
     MarginNeighbours,
     energies,
     entry_table,
     worst_swap,
 )
+from affinedp.strategies.margins import spreads
 
-Goal = Literal["sum", "largest"]
 ROUNDS = 40
 TOLERANCE = 1e-6
 # Swaps are many: a gap that nobody notices ends the search.
 SWAP_TOLERANCE = 1e-4
 ITERATIONS = 3000
-POLISH = 2000
+# Of a type or margin that need not count, beside 1.
+LEAST_WEIGHT = 1e-12
 TINY = 1e-300
 
 
@@ -49,7 +60,7 @@ def least_blocks(
     shares: Any,
     weights: FloatArray,
     adjacency: MarginNeighbours,
-    goal: Goal,
+    objective: Objective,
 ) -> BlockPlan:
     """Return the least noise for margins; worst types of neighbours are added as they show."""
     d = len(sizes)
@@ -61,12 +72,12 @@ def least_blocks(
     tolerance = SWAP_TOLERANCE if adjacency == "swaps" else TOLERANCE
     with Progress("least noise for margins") as progress:
         for turn in range(ROUNDS):
-            t, low, w = _dual(shares, E, weights, goal, seed)
+            t, low, w = _dual(shares, E, weights, objective, seed)
             bound = max(bound, low)
             squared, worse = _worst_types(d, inverse, blocks, t, adjacency, turn)
             t = t / squared
             variances = weights * (shares @ np.where(t > 0, 1 / np.maximum(t, TINY), 0.0))
-            value = float(variances.sum() if goal == "sum" else variances.max())
+            value = float(variances.sum() if objective == "sum" else variances.max())
             if best is None or value < best.value:
                 best = BlockPlan(t, value, bound)
             progress.update(turn / ROUNDS)
@@ -118,71 +129,111 @@ def _worst_types(
 
 
 def _dual(
-    shares: Any, E: FloatArray, weights: FloatArray, goal: Goal, seed: int
+    shares: Any, E: FloatArray, weights: FloatArray, objective: Objective, seed: int
 ) -> tuple[FloatArray, float, FloatArray]:
-    """Precisions, a lower bound and the weights of types, by L-BFGS on logarithms of weights."""
+    """Precisions, a lower bound and the weights of types, by bounded descent."""
     from scipy.optimize import minimize
 
     types, margins = len(E), shares.shape[0]
     scaled = shares.multiply(weights[:, None]).tocsr()
-    largest = goal == "largest"
+    largest = objective == "largest"
     turned = scaled.T.tocsr()
     total = np.asarray(scaled.sum(axis=0)).ravel()
 
-    def parts(x: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        w = _softmax(x[:types])
-        o = _softmax(x[types:]) if largest else np.ones(margins)
-        c = turned @ o if largest else total
-        return w, o, np.maximum(c, TINY)
-
     def value_and_slope(x: FloatArray) -> tuple[float, FloatArray]:
-        w, o, c = parts(x)
+        """Minus the logarithm of what no mechanism goes below, whatever the weights add up to."""
+        w, o = x[:types], x[types:]
+        c = np.maximum(turned @ o if largest else total, TINY)
         e = np.maximum(E.T @ w, TINY)
         value = float(np.sqrt(c * e).sum())
-        by_w = E @ (0.5 * np.sqrt(c / e))
-        slopes = [w * (by_w - w @ by_w)]
+        f, slopes = math.log(w.sum()) / 2, [0.5 / w.sum() - E @ (0.5 * np.sqrt(c / e)) / value]
         if largest:
-            by_o = scaled @ (0.5 * np.sqrt(e / c))
-            slopes.append(o * (by_o - o @ by_o))
-        return -math.log(value), -np.concatenate(slopes) / value
+            f += math.log(o.sum()) / 2
+            slopes.append(0.5 / o.sum() - scaled @ (0.5 * np.sqrt(e / c)) / value)
+        return f - math.log(value), np.concatenate(slopes)
 
-    x = np.zeros(types + (margins if largest else 0))
+    x = np.ones(types + (margins if largest else 0))
     if seed:
-        x = np.random.default_rng(seed).normal(size=len(x)) * 0.3
+        x = np.exp(np.random.default_rng(seed).normal(size=len(x)) * 0.3)
     if len(x) > 1:
         options = {"maxiter": ITERATIONS, "maxfun": 2 * ITERATIONS, "maxcor": 30,
                    "ftol": 1e-16, "gtol": 1e-11}  # fmt: skip
-        x = minimize(value_and_slope, x, jac=True, method="L-BFGS-B", options=options).x
-    w, o, c = parts(x)
-    if largest:
-        w, o = _polished(scaled, turned, E, w, o)
-        c = np.maximum(turned @ o, 0.0)
+        bounds = [(LEAST_WEIGHT, None)] * len(x)
+        x = minimize(
+            value_and_slope, x, jac=True, method="L-BFGS-B", bounds=bounds, options=options
+        ).x
+    w, o = x[:types] / x[:types].sum(), x[types:]
+    c = np.maximum(turned @ (o / o.sum()), 0.0) if largest else total
     e = E.T @ w
     t = np.where(c > TINY, np.sqrt(c / np.maximum(e, TINY)), 0.0)
     return t / float((E @ t).max()), float(np.sqrt(c * e).sum()) ** 2, w
 
 
-def _polished(
-    scaled: Any, turned: Any, E: FloatArray, w: FloatArray, o: FloatArray
-) -> tuple[FloatArray, FloatArray]:
-    """Multiplicative steps from a mixed start: logarithms stand still where a weight is near 0."""
-    best = float(np.sqrt((turned @ o) * (E.T @ w)).sum())
-    kept = (w, o)
-    w, o = 0.9 * w + 0.1 / len(w), 0.9 * o + 0.1 / len(o)
-    for _ in range(POLISH):
-        c, e = turned @ o, E.T @ w
-        value = float(np.sqrt(c * e).sum())
-        if value > best * (1 + 1e-13):
-            best, kept = value, (w, o)
-        by_w = E @ np.sqrt(c / np.maximum(e, TINY))
-        by_o = scaled @ np.sqrt(e / np.maximum(c, TINY))
-        if max(by_w.max(), by_o.max()) / value - 1 < 1e-9:
-            return w, o
-        w, o = w * by_w / value, o * by_o / value
-        w, o = w / w.sum(), o / o.sum()
-    return kept
+# ---------------------------------------------------------------------- whole noise
 
 
-def _softmax(x: FloatArray) -> FloatArray:
-    w = np.exp(x - x.max())
-    return np.asarray(w / w.sum())
+SWEEPS = 400
+# Margins with a smaller share than this are not measured.
+LEAST_SHARE = 1e-6
+MOST_SETS = 1000
+# Below this, precisions leave the range of doubles.
+LEAST_BUDGET = 1e-60
+MOST_CELLS = 2_000_000
+# A scale below 2⁻⁶ adds no noise.
+MOST_BUDGET = 64.0
+
+
+def measurable(sizes: Sequence[int], blocks: Sets) -> Sets | None:
+    """Return the margins that may be measured: the blocks, and the table itself if it is small."""
+    if len(blocks) > MOST_SETS:
+        return None
+    full = (1 << len(sizes)) - 1
+    if full in blocks or cells_of(sizes, full) > MOST_CELLS:
+        return blocks
+    return np.append(blocks, full)
+
+
+def least_whole(
+    sizes: Sequence[int],
+    measured: Sets,
+    blocks: Sets,
+    shares: Any,
+    weights: FloatArray,
+    budget: float,
+) -> FloatArray:
+    """Return y with this sum of (locally) least weighted squared error, from several starts."""
+    Z = spreads(sizes, measured, blocks)
+    cost = np.asarray(weights @ shares)
+    largest = np.array([not any(A & ~C == 0 and A != C for C in measured.tolist())
+                        for A in measured.tolist()])  # fmt: skip
+    cells = np.array([float(cells_of(sizes, A)) for A in measured.tolist()])
+    starts = [np.ones(len(measured)), np.where(largest, 1.0, 1e-2),
+              np.where(cells == cells.max(), 1.0, 1e-3)]  # fmt: skip
+    best, value = starts[0], math.inf
+    for start in starts:
+        y = start * (budget / start.sum())
+        for _ in range(SWEEPS if budget > LEAST_BUDGET else 0):
+            t = Z.T @ (2 * np.sinh(y / 2) ** 2)
+            gain = np.sinh(y) * (Z @ (cost / t**2))
+            y = y * np.cbrt(gain / float(y @ gain))
+            y = y * (budget / y.sum())
+        for one in (start, y, np.where(y > LEAST_SHARE * y.max(), y, 0.0)):
+            scaled = one * (budget / one.sum())
+            t = Z.T @ (2 * np.sinh(scaled / 2) ** 2)
+            if t.min() > 0 and float((cost / t).sum()) < value:
+                best, value = scaled, float((cost / t).sum())
+    return best
+
+
+def scaled_rates(y: FloatArray, budget: Fraction) -> tuple[float, ...]:
+    """Return rates in these proportions that add up to a budget at most, checked in fractions."""
+    if not float(budget) < MOST_BUDGET:
+        raise AffineDPError("the noise is too small for its grid: epsilon is too large")
+    shrink = 1.0
+    while True:
+        # whole multiples of 2⁻⁵⁶, as scales of other noise are
+        rates = np.floor(np.ldexp(y / y.sum() * (float(budget) * shrink), GRID_BITS))
+        found = np.ldexp(rates, -GRID_BITS).tolist()
+        if sum(map(Fraction, found)) <= budget:
+            return tuple(found)
+        shrink *= 1 - 2.0**-44

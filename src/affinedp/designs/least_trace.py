@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray
+from affinedp.arrays import FloatArray, IntArray, one_thread
 from affinedp.designs.interior_point import (
     SMALLEST_LIFT,
     DualPoint,
@@ -117,13 +117,10 @@ def least_trace(
     >>> round(best.value, 6), best.gap <= 1e-8
     (1.866025, True)
     """
-    from threadpoolctl import threadpool_limits
-
     if not 1e-14 <= tol < 1.0:
         raise AffineDPError(f"tol is a relative gap, at least 1e-14 and less than 1, not {tol}")
     report = progress or (lambda stage, gap: None)
-    # More threads than idle cores cost far more than they gain, and change the last digits.
-    with threadpool_limits(limits=1, user_api="blas"):
+    with one_thread():
         return _solve(_balance(*_checked(directions, weight)), tol, report)
 
 

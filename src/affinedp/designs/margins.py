@@ -12,10 +12,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, within_range
-from affinedp.designs.least_margins import Goal, least_blocks
+from affinedp.designs.least_margins import least_blocks, least_whole, measurable, scaled_rates
 from affinedp.designs.margins_workloads import least_workloads
-from affinedp.designs.problem import check_grid, checked_releases, gaussian_share, pure_share
-from affinedp.designs.whole_margins import least_whole, measurable, scaled_rates
+from affinedp.designs.problem import (
+    check_grid,
+    check_law,
+    checked_releases,
+    gaussian_share,
+    pure_share,
+)
 from affinedp.domains.crossed import (
     Crossed,
     Sets,
@@ -31,7 +36,7 @@ from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
-from affinedp.privacy.design import Alternative, Design
+from affinedp.privacy.design import Alternative, Design, Objective
 from affinedp.strategies.margin_blocks import (
     LEAST,
     MarginNeighbours,
@@ -61,7 +66,7 @@ def design_margins(
     adjacency: MarginNeighbours = "person",
     household: int = 1,
     at_most: int | None = None,
-    goal: Goal = "sum",
+    objective: Objective = "sum",
     weights: ArrayLike | None = None,
     workloads: Mapping[int, Any] | None = None,
     law: Literal["auto", "gaussian", "laplace"] = "auto",
@@ -91,7 +96,7 @@ def design_margins(
         How many people, or pairs of people, may move at once.
     at_most : int, optional
         In how many cells a person is counted at most; 1 by default.
-    goal : {"sum", "largest"}
+    objective : {"sum", "largest"}
         Least sum of squared errors over all cells, or least largest variance of a cell.
     weights : array, optional
         One per margin: what squared error costs there; 1 by default.
@@ -136,20 +141,17 @@ def design_margins(
     domain = Crossed(shape, LEAST[adjacency])
     people = People(domain, adjacency, household, at_most)
     count = checked_releases(releases)
-    if goal not in ("sum", "largest"):
-        raise AffineDPError(f"goal must be 'sum' or 'largest', not {goal!r}")
-    if law not in ("auto", "gaussian", "laplace"):
-        raise AffineDPError(f"law must be 'auto', 'gaussian' or 'laplace', not {law!r}")
-    if not delta > 0 and (law == "gaussian" or adjacency == "swaps"):
-        raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
+    if objective not in ("sum", "largest"):
+        raise AffineDPError(f"objective must be 'sum' or 'largest', not {objective!r}")
+    check_law(law, delta, adjacency == "swaps")
     wanted = margin_sets(len(shape), margins)
     blocks = blocks_of(wanted.tolist(), domain.public)
     asked = _checked_workloads(shape, workloads, adjacency)
     shares = variance_shares(shape, wanted, blocks, _of_workloads(shape, asked))
     rows = [one.rows if one else n for one, n in zip(asked or [None] * len(shape), shape)]
     cells = np.array([float(cells_of(rows, A)) for A in wanted.tolist()])
-    cost = _margin_costs(wanted, weights, cells, goal)
-    ask = _Question(people, wanted, blocks, shares, cells, cost, goal, asked)
+    cost = margin_weights(wanted, weights, "weights") * (cells if objective == "sum" else 1.0)
+    ask = _Question(people, wanted, blocks, shares, cells, cost, objective, asked)
     found: list[tuple[str, Mechanism]] = []
     if law != "laplace" and delta > 0:
         drawn = sum(math.prod(n - 1 for n in domain.shape(B)) for B in blocks.tolist())
@@ -177,7 +179,7 @@ class _Question:
     shares: Any
     cells: FloatArray
     cost: FloatArray
-    goal: Goal
+    objective: Objective
     workloads: tuple[Workload | None, ...] = ()
 
     @property
@@ -194,13 +196,13 @@ class _Question:
     def total(self, variances: FloatArray) -> float:
         """What is to be least."""
         weighted = self.cost * variances
-        return float(weighted.sum() if self.goal == "sum" else weighted.max())
+        return float(weighted.sum() if self.objective == "sum" else weighted.max())
 
     def value(self, mechanism: Mechanism) -> float:
         """What is to be least, of a mechanism."""
         strategy, law = mechanism.strategy, mechanism.noise
         assert isinstance(strategy, OfMargins)
-        if self.goal == "largest" and self.workloads:
+        if self.objective == "largest" and self.workloads:
             every = [strategy.node_variances(law, chosen).max() for chosen in strategy.margins]
             return self.total(np.array(every))
         return self.total(strategy.cell_variances(law))
@@ -215,12 +217,14 @@ def _gaussian(ask: _Question, limit: float) -> Mechanism:
     noisy, sizes, move = ask.noisy, ask.domain.sizes, _move(ask.people)
     bases: dict[str, Any] = {"workloads": ask.workloads}
     if ask.workloads:
-        each = ask.cost / ask.cells if ask.goal == "sum" else ask.cost
-        own = least_workloads(sizes, ask.workloads, ask.wanted, ask.blocks, each, ask.goal)
+        each = ask.cost / ask.cells if ask.objective == "sum" else ask.cost
+        own = least_workloads(sizes, ask.workloads, ask.wanted, ask.blocks, each, ask.objective)
         t, bound = own.t, own.bound
         bases |= {"bases": own.bases, "uses": own.uses}
     else:
-        plan = least_blocks(sizes, ask.blocks, ask.shares[noisy], ask.cost[noisy], move, ask.goal)
+        plan = least_blocks(
+            sizes, ask.blocks, ask.shares[noisy], ask.cost[noisy], move, ask.objective
+        )
         t, bound = plan.t, plan.bound
     t = np.maximum(t, t.max() * 1e-12)  # a block that costs nothing needs noise too
     first = Margins(ask.domain, chosen_margins(ask.wanted.tolist()), t, **bases)
@@ -292,7 +296,7 @@ def _whole_noise(
         workloads=ask.workloads,
     )
     alone = measured.tolist() == [(1 << len(ask.domain.sizes)) - 1]
-    law = Geometric(rates[0]) if len(rates) == 1 else Geometrics(rates, strategy.cells)
+    law = counted_law(rates, strategy.cells)
     words = "the cells, which are added up" if alone else f"{len(measured)} margins"
     return ask.made(strategy, law, f"whole Laplace noise on {words}", None)
 
@@ -322,20 +326,23 @@ def _of_workloads(sizes: tuple[int, ...], asked: tuple[Workload | None, ...]) ->
     return lambda B, j: tuple(float(part.mean()) for part in found[j])
 
 
-def _margin_costs(
-    wanted: Sets, weights: ArrayLike | None, cells: FloatArray, goal: Goal
-) -> FloatArray:
-    """What the variance of a cell of every margin counts."""
+def margin_weights(wanted: Sets, weights: ArrayLike | None, name: str) -> FloatArray:
+    """Return what squared error costs in every margin, or refuse what is no such weights."""
     given = np.ones(len(wanted)) if weights is None else np.asarray(weights, dtype=float)
     if given.shape != (len(wanted),) or not np.isfinite(given).all() or not given.min() > 0:
-        raise AffineDPError(f"weights must be {len(wanted):,} positive numbers, one per margin")
-    return given * cells if goal == "sum" else given
+        raise AffineDPError(f"{name} must be {len(wanted):,} positive numbers, one per margin")
+    return given
+
+
+def counted_law(rates: Sequence[float], cells: Sequence[int]) -> Law:
+    """Return whole Laplace noise of these rates, each on so many cells."""
+    return Geometric(rates[0]) if len(rates) == 1 else Geometrics(tuple(rates), tuple(cells))
 
 
 def _standard_practice(ask: _Question, limit: float) -> list[Alternative]:
     """Standard practice with Gaussian noise under the same promise."""
     noisy, sizes = ask.noisy, ask.domain.sizes
-    if ask.goal == "largest" and ask.workloads:
+    if ask.objective == "largest" and ask.workloads:
         return []  # shares are means over what is asked
     t = np.ones(int(noisy.sum())) @ spreads(sizes, ask.wanted[noisy], ask.blocks)
     unit = (ask.people.size / limit) ** 2

@@ -12,7 +12,7 @@ basis by two numbers: ρ = tr(W M⁺ Wᵀ) where M has diagonal 1, and γ = gᵀ
 bases that are best for ``WᵀW + λ 11ᵀ``, λ chosen for every S and attribute.  For any weights w and
 isometry K, κ₁² and κ₀² in their place give what no Gaussian mechanism goes below, where
 ``κ₀ = uᵀKᵀW D u``, ``κ₁ = tr KᵀW D − κ₀`` and ``u = √w``.
-docs/explanation/trees-and-margins.md has the proofs.
+docs/explanation/prefixes-and-places.md has the proofs.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.designs.least_margins import Goal
 from affinedp.domains.crossed import Sets, cells_of, members
 from affinedp.errors import AffineDPError
+from affinedp.privacy.design import Objective
 from affinedp.progress import Progress
 from affinedp.strategies.margin_workloads import Basis, Workload
 
@@ -68,24 +68,24 @@ def least_workloads(
     wanted: Sets,
     blocks: Sets,
     weights: FloatArray,
-    goal: Goal,
+    objective: Objective,
 ) -> WorkloadPlan:
     """Return bases and precisions for margins; ``weights`` are those of what is asked in each."""
     own = sum(1 << j for j, one in enumerate(workloads) if one is not None)
-    if goal == "sum":
+    if objective == "sum":
         weights = weights * np.array([float(cells_of(sizes, A & ~own)) for A in wanted.tolist()])
     turned = [j for j, one in enumerate(workloads) if one is not None]
-    if goal == "largest" and len(turned) > 1:
+    if objective == "largest" and len(turned) > 1:
         raise AffineDPError(
-            "goal='largest' is offered with one attribute of prefixes, ranges or other sums, "
-            "where the least is certain: take goal='sum', or ask for values of the others"
+            "objective='largest' is offered with one attribute of prefixes, ranges or other sums, "
+            "where the least is certain: take objective='sum', or ask for values of the others"
         )
     split = _Split.of(sizes, turned, wanted, blocks, weights)
     with Progress("least noise for margins"):
         if len(turned) == 1:
             workload = workloads[turned[0]]
             assert workload is not None
-            return _one(split, workload, goal)
+            return _one(split, workload, objective)
         return _several(split, [one for one in workloads if one is not None])
 
 
@@ -299,7 +299,7 @@ class _Single:
         return np.concatenate([own if has else [total] for has, own, total in each])
 
 
-def _one(split: _Split, workload: Workload, goal: Goal) -> WorkloadPlan:
+def _one(split: _Split, workload: Workload, objective: Objective) -> WorkloadPlan:
     """The least noise, up to what is computed in doubles."""
     n, j = workload.size, split.turned[0]
     margins = 1 + max(place for asks in split.asks.values() for _, place, _, _ in asks)
@@ -308,7 +308,7 @@ def _one(split: _Split, workload: Workload, goal: Goal) -> WorkloadPlan:
         for own, place, weight, spread in split.asks[S]:
             (inside if own else beside)[row, place] = weight * spread
     shares = np.array([split.share(S) for S in split.beside])
-    problem = _Single(workload, shares, inside, beside, goal == "largest")
+    problem = _Single(workload, shares, inside, beside, objective == "largest")
     x = _ascended(problem.slope, np.zeros(n + sum(problem.counts) * problem.largest))
     w, o = _weights(x[:n]), _weights(x[n:]) if problem.largest else x[n:]
     given = problem.grams(o)

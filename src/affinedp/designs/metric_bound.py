@@ -45,7 +45,7 @@ def least_metric_error(
     epsilon: float,
     mu: float | ArrayLike | None = None,
     query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
-    adjacency: Adjacency | None = None,
+    adjacency: Adjacency | str | None = None,
     weights: ArrayLike | sparse.sparray | None = None,
 ) -> float:
     """Return squared error that no mechanism with metric privacy can go below.
@@ -97,8 +97,8 @@ def _from_order(block: Block) -> float:
 def _by_facet(body: Polytope, cost: FloatArray) -> dict[tuple[tuple[int, ...], int], float]:
     """The least mean of the cost on the cones over every facet, by its plane."""
     found: dict[tuple[tuple[int, ...], int], float] = {}
-    for plane, corners in zip(body.facets.planes, body.corners):
-        least = least_on_cone(corners @ cost @ corners.T)
+    for place, corners in zip(body.facets.own.tolist(), body.corners):
+        plane, least = body.facets.planes[place], least_on_cone(corners @ cost @ corners.T)
         found[plane] = min(found.get(plane, math.inf), least)
     return found
 

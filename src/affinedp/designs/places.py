@@ -9,26 +9,39 @@ one person who joins, costs multiply, and so do the bounds over all Gaussian mec
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, within_range
-from affinedp.designs.least_margins import least_blocks
+from affinedp.designs.least_margins import (
+    LEAST_SHARE,
+    least_blocks,
+    least_whole,
+    measurable,
+    scaled_rates,
+)
 from affinedp.designs.least_tree import (
     LEAST_WEIGHT,
     heaviest_sum,
     least_precisions,
     level_precisions,
 )
-from affinedp.designs.margins import scaled_to
-from affinedp.designs.problem import check_grid, checked_releases, gaussian_share, pure_share
+from affinedp.designs.margins import ADD_UP, counted_law, scaled_to
+from affinedp.designs.margins import margin_weights as checked_margin_weights
+from affinedp.designs.problem import (
+    check_grid,
+    check_law,
+    checked_releases,
+    gaussian_share,
+    pure_share,
+)
 from affinedp.designs.tree_bound import lower_bound
-from affinedp.designs.whole_margins import LEAST_SHARE, least_whole, measurable, scaled_rates
 from affinedp.domains import tree_passes as passes
 from affinedp.domains.crossed import (
     Crossed,
@@ -41,9 +54,8 @@ from affinedp.domains.crossed import (
 )
 from affinedp.domains.totals import Totals, checked_weights
 from affinedp.errors import AffineDPError
-from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
-from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
+from affinedp.laws.laplace import geometric_variance
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
 from affinedp.privacy.design import Alternative, Design
@@ -55,13 +67,14 @@ from affinedp.strategies.places import LEAVES, CountedPlaces, OfPlaces, Product,
 CrossNeighbours = Literal["person", "replace"]
 LEAST_Q = 1 << 20
 WIDENED = 1e-6
-ADD_UP = "cells and add up"
 # A scale below 2⁻⁶ adds no noise.
 MOST_RATE = 64.0
 # Sweeps of the search for rates, fewer where trees and blocks are many; and how much of the rates
 # inner levels have at first.
 SWEEPS, MOST_WORK = 200, 5e6
 STARTS = (1.0, 0.1)
+# Shares of blocks and levels that are tried for one person who moves, fewer in large trees.
+MOST_TRIED, MOST_TRIED_NODES = 400, 40_000
 # Steps of rates below this share of the budget end a search; and how many levels and margins are
 # also added one by one.
 SETTLED, MOST_GROWN = 1e-7, 8
@@ -152,18 +165,15 @@ def tree_margins_noise(
     releases: int = 1,
 ) -> Mechanism:
     """Return noise for people in tables at all places; see :func:`design_tree_margins`."""
-    if law not in ("auto", "gaussian", "laplace"):
-        raise AffineDPError(f"law must be 'auto', 'gaussian' or 'laplace', not {law!r}")
-    if law == "gaussian" and not delta > 0:
-        raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
+    check_law(law, delta)
     domain: Any = people.domain
     count = checked_releases(releases)
     cost = checked_weights(domain.places, node_weights)
     heaviest = 1.0 if node_weights is None else float(np.asarray(node_weights).max())
     d = len(domain.crossed.sizes)
     wanted = margin_sets(d, f"<={d}" if margins is None else margins)
-    by_margin = _margin_weights(wanted, margin_weights)
-    ask = _Question(people, domain, wanted, cost, by_margin, heaviest)
+    costs = checked_margin_weights(wanted, margin_weights, "margin_weights")
+    ask = _Question(people, domain, wanted, cost, costs, heaviest)
     found: list[Mechanism] = []
     if law != "gaussian":
         found.extend(_laplace(ask, pure_share(epsilon, count)))
@@ -178,8 +188,7 @@ def tree_margins_noise(
     others = [Alternative(one.noise.words, ask.value(one), reason=one.notes[0]) for one in found]
     if delta > 0:
         unit = (people.size / gaussian_share(epsilon, delta, count)) ** 2
-        moved = 2 if domain.fixed else 1
-        cells = ask.value_of(lambda A: ask.cells_in(A) * (unit * moved))
+        cells = ask.value_of(lambda A: ask.variances_of_cells(A) * unit)
         others.append(Alternative(Gaussian.words, cells, reason=ADD_UP))
     best = best.with_design(alternatives=tuple(others), error=ask.value(best))
     return best.keeping(epsilon, delta, count)
@@ -206,12 +215,49 @@ class _Question:
         """Values of every attribute."""
         return self.domain.crossed.sizes
 
-    def cells_in(self, A: int) -> FloatArray:
-        """How many cells of leaves a cell of margin A adds up, by node, breadth first."""
+    @cached_property
+    def blocks(self) -> Sets:
+        """What margins are made of."""
+        return blocks_of(self.wanted.tolist(), 0)
+
+    @cached_property
+    def shares(self) -> Any:
+        """What the variance of every block adds to that of a cell of every margin."""
+        return variance_shares(self.sizes, self.wanted, self.blocks)
+
+    @cached_property
+    def by_margin(self) -> FloatArray:
+        """What the variance of a cell of every margin counts at one node."""
+        cells = np.array([float(cells_of(self.sizes, A)) for A in self.wanted.tolist()])
+        return np.asarray(self.margin_weights * cells)
+
+    @cached_property
+    def by_block(self) -> FloatArray:
+        """What one over the precision of every block costs at one node."""
+        return np.asarray(self.by_margin @ self.shares).ravel()
+
+    def block_parts(self, precisions: FloatArray) -> Iterator[tuple[int, float, FloatArray]]:
+        """Yield the place of every block, what precisions at the nodes cost, and their gains."""
+        tree = self.tree
+        for k, (B, cost) in enumerate(zip(self.blocks.tolist(), self.by_block.tolist())):
+            if cost > 0:
+                known = np.zeros(tree.n, bool)
+                known[0] = self.domain.fixed and not B  # the number of all people is public
+                f, gains = passes.cost_and_gains(
+                    tree.parent, tree.leaf, known, precisions[k], self.cost
+                )
+                yield k, cost * f, cost * gains
+
+    def variances_of_cells(self, A: int) -> FloatArray:
+        """Variances of a cell of margin A, by node, with noise of sensitivity 1 on all cells."""
         below = self.tree.leaf.astype(float)[:, None].copy()
         passes.added_up(self.tree.parent, below)
         rest = cells_of(self.sizes, (1 << len(self.sizes)) - 1 & ~A)
-        return np.asarray(below[:, 0] * float(rest))
+        added = below[:, 0] * float(rest)
+        if not self.domain.fixed:
+            return np.asarray(added)
+        # who moves is seen in two cells, and all of them add up to the public number of people
+        return np.asarray(2 * added * (1 - added / (below[0, 0] * math.prod(self.sizes))))
 
     def value_of(self, variances: Callable[[int], FloatArray]) -> float:
         """Weighted squared error, from the variances of a cell of every margin, breadth first."""
@@ -238,14 +284,17 @@ def _changed(ask: _Question) -> int:
 def _gaussian(ask: _Question, limit: float) -> Mechanism:
     """Noise of this sensitivity on residuals of margins at the nodes."""
     y, tree_gap = _tree_part(ask.tree, ask.cost)
-    t, margin_gap = _margin_part(ask.sizes, ask.wanted, ask.margin_weights)
+    plan = least_blocks(ask.sizes, ask.blocks, ask.shares, ask.by_margin, "person", "sum")
+    margin_gap = max(plan.value / plan.bound - 1, 0.0)
     gap = None if ask.domain.fixed else (1 + tree_gap) * (1 + margin_gap) - 1 + WIDENED
-    first = Product(ask.domain, chosen_margins(ask.wanted.tolist()), t, y)
+    first = Product(ask.domain, chosen_margins(ask.wanted.tolist()), plan.t, y)
+    if ask.domain.fixed:
+        first = _for_moves(ask, first)
 
     def square(one: FloatArray) -> Fraction:
         return replace(first, y=one).square()
 
-    found = replace(first, y=scaled_to(y, square, Fraction(limit) / ask.people.size))
+    found = replace(first, y=scaled_to(first.y, square, Fraction(limit) / ask.people.size))
     for B in found.blocks.tolist():
         if found.scales(B, slice(None))[:, -1].min() < LEAST_Q:
             raise AffineDPError(
@@ -255,6 +304,33 @@ def _gaussian(ask: _Question, limit: float) -> Mechanism:
     return Mechanism(ask.people, found, Gaussian(), design=Design(gap, (note,)))
 
 
+def _for_moves(ask: _Question, first: Product) -> Product:
+    """Precisions for one person who moves: other shares of blocks by their size, and of levels."""
+    from scipy.optimize import minimize
+
+    sizes = np.array([B.bit_count() for B in ask.blocks.tolist()])
+    levels = np.unique(ask.tree.depth, return_inverse=True)[1]
+    count = int(sizes.max()) + 1
+
+    def scaled(x: FloatArray) -> Product:
+        return replace(
+            first, t=first.t * np.exp(x[:count])[sizes], y=first.y * np.exp(x[count:])[levels]
+        )
+
+    def value(x: FloatArray) -> float:
+        one = scaled(x)
+        cost = math.fsum(f for _, f, _ in ask.block_parts(one.t[:, None] * one.y))
+        return math.log(cost * float(one.square()))
+
+    start = np.zeros(count + int(levels.max()) + 1)
+    most = int(min(MOST_TRIED, MOST_TRIED_NODES / ask.tree.n))
+    if most < 2 * len(start):
+        return first
+    options = {"maxfev": most, "fatol": 1e-6, "xatol": 1e-4}
+    found = minimize(value, start, method="Nelder-Mead", options=options)
+    return scaled(found.x) if found.fun < value(start) else first
+
+
 def _laplace(ask: _Question, epsilon: float) -> list[Mechanism]:
     """Whole noise on the cells of leaves; on margins of leaves; on margins at all levels."""
     budget = Fraction(epsilon) / (ask.people.size * (2 if ask.domain.fixed else 1))
@@ -262,26 +338,22 @@ def _laplace(ask: _Question, epsilon: float) -> list[Mechanism]:
         raise AffineDPError(f"epsilon = {epsilon:g} is too small or too large for Laplace noise")
     full = (1 << len(ask.sizes)) - 1
     made = [_whole_noise(ask, ADD_UP, [(LEAVES, full)], np.ones(1), budget)]
-    blocks = blocks_of(ask.wanted.tolist(), 0)
-    measured = measurable(ask.sizes, blocks)
+    measured = measurable(ask.sizes, ask.blocks)
     if measured is None:
         return [one for one in made if one is not None]
-    shares = variance_shares(ask.sizes, ask.wanted, blocks)
-    cells = np.array([float(cells_of(ask.sizes, A)) for A in ask.wanted.tolist()])
-    y = least_whole(ask.sizes, measured, blocks, shares, ask.margin_weights * cells, float(budget))
+    y = least_whole(ask.sizes, measured, ask.blocks, ask.shares, ask.by_margin, float(budget))
     leaves = [(LEAVES, int(A)) for A in measured]
     made.append(_whole_noise(ask, "margins of leaves, added up", leaves, y, budget))
     below = np.bincount(ask.tree.parent[1:], minlength=ask.tree.n)
     # a place with only one below it has the same table
     depths = np.unique(ask.tree.depth[below > 1]).tolist()
-    groups = leaves + [(int(depth), int(A)) for depth in depths for A in blocks]
-    cost = np.asarray((ask.margin_weights * cells) @ shares)
+    groups = leaves + [(int(depth), int(A)) for depth in depths for A in ask.blocks]
 
     def searched(inner: tuple[int, ...], share: float) -> tuple[float, FloatArray]:
         first = np.zeros(len(groups))
         first[list(inner)] = share * y.max()
         first[: len(y)] = np.maximum(y, 1e-3 * y.max())
-        return _least_levels(ask, groups, blocks, cost, first, float(budget))
+        return _least_levels(ask, groups, first, float(budget))
 
     every = tuple(range(len(y), len(groups)))
     tried = [searched(every, share) for share in STARTS]
@@ -304,32 +376,25 @@ def _laplace(ask: _Question, epsilon: float) -> list[Mechanism]:
 def _least_levels(
     ask: _Question,
     groups: list[tuple[int, int]],
-    blocks: Sets,
-    cost: FloatArray,
     y: FloatArray,
     budget: float,
 ) -> tuple[float, FloatArray]:
     """The (locally) least squared error of rates with this sum, by multiplicative steps."""
     tree = ask.tree
     nodes = [level_nodes(tree, level) for level, _ in groups]
-    Z = spreads(ask.sizes, np.array([A for _, A in groups]), blocks)
-    known = {int(B): np.zeros(tree.n, bool) for B in blocks}
-    known[0][0] = ask.domain.fixed
+    Z = spreads(ask.sizes, np.array([A for _, A in groups]), ask.blocks)
     best, value = y, math.inf
     y = y * (budget / y.sum())
-    sweeps = int(min(SWEEPS, max(MOST_WORK / (tree.n * len(blocks)), 5)))
+    sweeps = int(min(SWEEPS, max(MOST_WORK / (tree.n * len(ask.blocks)), 5)))
     for _ in range(sweeps):
         precision = 2 * np.sinh(y / 2) ** 2
         now, gain = 0.0, np.zeros(len(groups))
-        for k, B in enumerate(blocks.tolist()):
-            at = np.zeros(tree.n)
-            for own, share in zip(nodes, Z[:, k] * precision):
-                at[own] += share
-            if not cost[k] > 0:
-                continue
-            f, gains = passes.cost_and_gains(tree.parent, tree.leaf, known[B], at, ask.cost)
-            now += cost[k] * f
-            gain += cost[k] * Z[:, k] * np.array([gains[own].sum() for own in nodes])
+        at = np.zeros((len(ask.blocks), tree.n))
+        for own, shares in zip(nodes, Z * precision[:, None]):
+            at[:, own] += shares[:, None]
+        for k, f, gains in ask.block_parts(at):
+            now += f
+            gain += Z[:, k] * np.array([gains[own].sum() for own in nodes])
         if now < value:
             best, value = y, now
         gain = np.sinh(y) * gain
@@ -360,7 +425,7 @@ def _whole_noise(
         tuple(members(A) for _, A, _ in kept),
         np.array([1 / geometric_variance(rate) for rate in rates]),
     )
-    law: Law = Geometric(rates[0]) if len(rates) == 1 else Geometrics(rates, strategy.cells)
+    law = counted_law(rates, strategy.cells)
     return Mechanism(ask.people, strategy, law, design=Design(None, (name,)))
 
 
@@ -378,21 +443,3 @@ def _tree_part(tree: Totals, cost: FloatArray) -> tuple[FloatArray, float]:
     # every node keeps some noise of its own, so that no precision is zero
     best = np.maximum(best, best.max() * 1e-9)
     return best, max(min(values) / bound - 1, 0.0)
-
-
-def _margin_part(
-    sizes: tuple[int, ...], wanted: Sets, weights: FloatArray
-) -> tuple[FloatArray, float]:
-    """Precisions of blocks for one person who joins, sensitivity 1, and the gap."""
-    blocks = blocks_of(wanted.tolist(), 0)
-    shares = variance_shares(sizes, wanted, blocks)
-    cells = np.array([float(cells_of(sizes, A)) for A in wanted.tolist()])
-    plan = least_blocks(sizes, blocks, shares, weights * cells, "person", "sum")
-    return plan.t, max(plan.value / plan.bound - 1, 0.0)
-
-
-def _margin_weights(wanted: Sets, weights: ArrayLike | None) -> FloatArray:
-    given = np.ones(len(wanted)) if weights is None else np.asarray(weights, dtype=float)
-    if given.shape != (len(wanted),) or not np.isfinite(given).all() or not given.min() > 0:
-        raise AffineDPError(f"margin_weights must be {len(wanted):,} positive numbers")
-    return given

@@ -9,15 +9,15 @@ from typing import Any
 
 from affinedp.arrays import Matrix, yes_or_no
 from affinedp.designs.gaussian import largest_sensitivity
+from affinedp.designs.least_trace import LeastTrace
 from affinedp.designs.separate import LISTED, NOTHING_TO_HIDE, Block, checked_weights, split
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.numbers import whole_number
-from affinedp.neighbours.adjacency import Adjacency
+from affinedp.neighbours.adjacency import Adjacency, Sensitivity
 from affinedp.privacy.design import Objective
 from affinedp.privacy.least_error import Data
 from affinedp.record import MechanismRecord, error_under
 from affinedp.strategies.base import GRID_BITS
-from affinedp.strategies.one_sum import is_exchange
 
 MOST_RELEASES = 10**9
 
@@ -70,16 +70,28 @@ class Problem:
             raise AffineDPError(NOTHING_TO_HIDE)
         return self._blocks[key]
 
+    @property
+    def listed(self) -> list[Block]:
+        """The blocks of all moves that were listed so far."""
+        return [block for blocks in self._blocks.values() for block in blocks]
+
     def can_be_listed(self, limit: int) -> bool:
         """Whether there are so many moves at most."""
-        count = self.adjacency.manifold.n
-        if is_exchange(self.adjacency) and count * (count - 1) // 2 > limit:
-            return False
         try:
             self.blocks(self.weights, limit)
         except TooManyCircuitsError:
             return False
         return True
+
+    @cached_property
+    def farthest(self) -> Sensitivity:
+        """The farthest move of a single output, in either norm."""
+        return self.adjacency.sensitivity(self.query, 1)
+
+    @cached_property
+    def solved(self) -> dict[str, LeastTrace]:
+        """What was found about the least Gaussian noise of blocks, by their keys."""
+        return {}
 
     @cached_property
     def _blocks(self) -> dict[int, list[Block]]:
@@ -131,12 +143,22 @@ def checked_problem(
             "their largest variance is what matters"
         )
     if not 0.0 <= delta < 1.0 or not 0.0 <= epsilon < math.inf or epsilon == delta == 0.0:
-        raise AffineDPError(f"ε must be at least 0 and δ in [0, 1), not {epsilon}, {delta}")
+        raise AffineDPError(
+            f"ε must be at least 0 and δ in [0, 1), not both 0, but they are {epsilon} and {delta}"
+        )
     query, names = asked
     return Problem(
         adjacency, query, names, checked_weights(weights, query.shape[0]), epsilon, delta,
         int(releases), objective, yes_or_no(integers, "integers"), imbalance,
     )  # fmt: skip
+
+
+def check_law(law: str, delta: float, gaussian_only: bool = False) -> None:
+    """Refuse what is no law, and Gaussian noise without a δ."""
+    if law not in ("auto", "gaussian", "laplace"):
+        raise AffineDPError(f"law must be 'auto', 'gaussian' or 'laplace', not {law!r}")
+    if not delta > 0 and (law == "gaussian" or gaussian_only):
+        raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
 
 
 def check_grid(epsilon: float, delta: float, changed: int) -> None:

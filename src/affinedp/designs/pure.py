@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.designs.axes import lattice_bases
 from affinedp.designs.effort import Budget
-from affinedp.designs.fit import at_the_limit
+from affinedp.designs.fit import Candidate
+from affinedp.designs.free_set import best_free_set
 from affinedp.designs.knorm_blocks import Cell, real_cell, whole_cells
-from affinedp.designs.knorm_bodies import best_bodies
-from affinedp.designs.laplace_strategy import LaplaceStrategy, least_laplace
+from affinedp.designs.knorm_bodies import best_bodies, lattice_bases
+from affinedp.designs.laplace_strategy import (
+    LaplaceStrategy,
+    class_weights,
+    largest_norm,
+    least_laplace,
+    strategy_error,
+)
 from affinedp.designs.problem import Problem
-from affinedp.designs.separate import Block, together, with_floor
-from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.designs.separate import Block, split, together, with_floor
+from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.laplace import Laplace
@@ -38,78 +44,49 @@ from affinedp.strategies.projected import Cycles, Projected, cycles_of
 
 # Entries up to which noise on entries is brought back onto the equations.
 MOST_ENTRIES = 2_000
+# Moves that are looked at before all are read exactly.
+LOOKED_AT = 1_000
 # Bounds on gauges are off by less; bodies that are rounded are charged for more.
 ROUNDED = 1e-9
+# Digits of the widths of noise on entries.
+DIGITS = 6
 # What it costs to read one number of a move exactly, and on a lattice, in multiply-adds.
 READING_WORK, WHOLE_WORK = 500, 10_000
+# Noise that is larger by so little, for the rounding of its promise, is verified once.
+LARGER = 1 + 1e-10
 STAIRS = "staircase noise: the density falls by e^ε whenever a neighbour's move is exceeded"
 SUMS = "noise under the public sums at the nodes of a network, brought back onto all equations"
 ENTRIES = (
     "independent Laplace noise on every entry, brought back onto the equations: charged for the "
     "longest circuit that there can be"
 )
+ADDED_UP = "independent Laplace noise on entries, of which the outputs are made"
 ALONG = "independent noise along every move, which is K-norm noise with their hull"
 
 
-@dataclass(frozen=True, eq=False)
-class Candidate:
-    """One way to keep the promise."""
-
-    mechanism: Mechanism  # the noise; its promise need not have been verified
-    limit: float | None = None  # the sensitivity to scale it to; None where that was done
-    name: str = ""  # what people call it, for standard practice
-    # whether nothing better is known for such a problem, so that searches are left out
-    settled: bool = False
-
-    def made(self) -> Mechanism:
-        """Return the mechanism with its promise verified, or refuse it."""
-        if self.limit is None:
-            return self.mechanism
-        return at_the_limit(self.mechanism, self.limit)
+Way = Callable[[], Iterator[Candidate]]
 
 
-def pure_candidates(
-    problem: Problem, laws: set[str], weights: Matrix, seed: Any, budget: Budget
-) -> Iterator[Candidate]:
-    """Yield noise of pure laws, the quickest to find first."""
-    refused: list[AffineDPError] = []
-    found = 0
-    for way in _ways(problem, laws, weights, seed, budget):
-        try:
-            for one in way():
-                found += 1
-                yield one
-        except AffineDPError as error:
-            budget.note(f"some noise was not designed: {str(error).partition('. ')[0]}")
-            refused.append(error)
-            if isinstance(error, TooManyCircuitsError):
-                break
-        if budget.interrupted:
-            break
-    if found:
-        return
-    if refused:
-        raise refused[-1]
-    if "staircase" in laws:
-        raise AffineDPError(
-            "staircase noise needs moves along as many axes as there are dimensions"
-        )
-    raise AffineDPError("product-norm noise needs a network whose entries go between two sides")
-
-
-def _ways(
-    problem: Problem, laws: set[str], weights: Matrix, seed: Any, budget: Budget
-) -> Iterator[Callable[[], Iterator[Candidate]]]:
-    """What is tried, in this order; each may be refused by itself."""
-    knorm, whole = "knorm" in laws, problem.integers
+def closed_forms(problem: Problem, laws: set[str], weights: Matrix) -> Iterator[Way]:
+    """Yield what needs no list of moves, in this order; each may be refused by itself."""
+    knorm = "knorm" in laws
     if knorm and is_one_sum(problem.adjacency, problem.query):
         yield lambda: _one_sum(problem, weights)
     if (knorm or "laplace" in laws) and problem.query.shape[0] == 1:
-        yield lambda: _one_number(problem, budget)
-    if "productnorm" in laws or (knorm and not whole):  # it is real, also on whole data
+        yield lambda: _one_number(problem)
+        return
+    # it is real, also on whole data
+    if "productnorm" in laws or (knorm and not problem.integers):
         yield lambda: _products(problem, weights)
-    if (knorm or "laplace" in laws) and not problem.can_be_listed(budget.moves):
-        yield lambda: _on_entries(problem, weights)
+
+
+def from_a_list(
+    problem: Problem, laws: set[str], weights: Matrix, seed: Any, budget: Budget, listed: bool
+) -> Iterator[Way]:
+    """Yield what is made of listed moves, in this order, and what stands in where they are not."""
+    knorm, whole = "knorm" in laws, problem.integers
+    if (knorm or "laplace" in laws) and problem.query.shape[0] > 1:
+        yield lambda: _on_entries(problem, weights, budget) if listed else _on_all(problem)
     if "staircase" in laws:
         yield lambda: _staircase(problem, weights, budget, laws)
     if not knorm and "laplace" not in laws:
@@ -159,15 +136,13 @@ def _one_sum(problem: Problem, weights: Matrix) -> Iterator[Candidate]:
     )
 
 
-def _one_number(problem: Problem, budget: Budget) -> Iterator[Candidate]:
+def _one_number(problem: Problem) -> Iterator[Candidate]:
     """Laplace noise on a single output: the farthest move says how much, without a list."""
-    width = problem.adjacency.sensitivity(problem.query, 1).upper
+    width = problem.farthest.upper
     if width > 0:
-        root = np.full((1, 1), width / problem.pure_epsilon)
+        root = np.full((1, 1), width / problem.pure_epsilon * LARGER)
         strategy = _dense(problem, np.ones((1, 1)), root)
-        alone = not problem.can_be_listed(budget.moves)  # stairs need a list
-        words = "one number: its farthest move"
-        yield _candidate(problem, strategy, Laplace(), words, settled=alone)
+        yield _candidate(problem, strategy, Laplace(), "one number: its farthest move")
 
 
 def _products(problem: Problem, weights: Matrix) -> Iterator[Candidate]:
@@ -259,7 +234,7 @@ def _back(problem: Problem, entries: IntArray, variances: FloatArray) -> Project
     )  # fmt: skip
 
 
-def _on_entries(problem: Problem, weights: Matrix) -> Iterator[Candidate]:
+def _on_all(problem: Problem) -> Iterator[Candidate]:
     """Laplace noise on all entries, for the longest circuit of a network that is not listed."""
     components = cycles_of(problem.adjacency)
     if components is None or problem.adjacency.manifold.n > MOST_ENTRIES:
@@ -280,6 +255,8 @@ def _staircase(
     problem: Problem, weights: Matrix, budget: Budget, laws: set[str]
 ) -> Iterator[Candidate]:
     """Stairs of their own on axes along which all moves are; those of one step are K-norm noise."""
+    if any(_has_many_directions(block) for block in problem.blocks(weights, budget.moves)):
+        return
     if "laplace" in laws and not _can_be_read(problem, weights, budget):
         return
     limit, parts, roots = problem.pure_epsilon, [], []
@@ -308,6 +285,17 @@ def _staircase(
     yield found
 
 
+def _has_many_directions(block: Block) -> bool:
+    """Whether some of the moves, by floats, are in more directions than there are dimensions."""
+    size = block.basis.shape[1]
+    moves = block.directions[: min(10 * size, LOOKED_AT)]
+    lengths = np.linalg.norm(moves, axis=1)
+    unit = moves[lengths > 0] / lengths[lengths > 0, None]
+    parallel = np.abs(unit @ unit.T) > 1 - 1e-9
+    different = np.argmax(parallel, axis=1) == np.arange(len(unit))
+    return bool(np.count_nonzero(different) > size)
+
+
 def _axes(cell: Cell, integers: bool) -> tuple[FloatArray, FloatArray] | None:
     """Axes along which all moves are, as columns, and how far they go; None if there are none."""
     size = cell.moves.shape[1]
@@ -323,6 +311,7 @@ def _axes(cell: Cell, integers: bool) -> tuple[FloatArray, FloatArray] | None:
 
 def _longest_along(moves: FloatArray) -> FloatArray:
     """The longest move along every direction in which there is one."""
+    moves = moves[np.abs(moves).max(axis=1) > 0]
     length = np.abs(moves).max(axis=1)
     order = np.argsort(-length, kind="stable")
     unit = moves / moves[np.arange(len(length)), np.abs(moves).argmax(axis=1)][:, None]
@@ -352,6 +341,36 @@ def _cells(problem: Problem, weights: Matrix, budget: Budget) -> Iterator[tuple[
         yield block, known[block.key]
 
 
+def _on_entries(problem: Problem, weights: Matrix, budget: Budget) -> Iterator[Candidate]:
+    """Laplace noise on entries, of which outputs are made that do not tell the entries."""
+    import scipy.sparse as sparse
+
+    query = problem.query
+    told = sum(block.basis.shape[1] for block in problem.blocks(weights, budget.moves))
+    if told == problem.adjacency.manifold.dim or problem.adjacency.manifold.n > MOST_ENTRIES:
+        return  # noise on entries is one of the strategies then
+    identity = sparse.csr_array(sparse.eye_array(query.shape[1]))
+    parts = split(problem.adjacency, identity, query.T @ weights @ query, budget.moves)
+    places, widths = [], []
+    for block in parts:
+        if not block.weight.any():
+            continue
+        rows, moves = block.basis, block.directions
+        chosen, scales = best_free_set(rows, moves, block.weight, budget)
+        inverse = np.linalg.inv(rows[chosen] * scales[:, None])
+        error = np.sum((block.weight @ inverse) * inverse)
+        if (
+            largest_norm(rows, moves) ** 2 * np.trace(np.linalg.solve(rows.T @ rows, block.weight))
+            < error
+        ):
+            chosen, scales = np.arange(len(rows)), np.full(len(rows), 1 / largest_norm(rows, moves))
+        places.append(block.outputs[chosen])
+        widths += [float(f"{1 / scale:.{DIGITS}g}") for scale in scales.tolist()]
+    entries, law = np.concatenate(places), KNorm(np.diag(widths), problem.pure_epsilon)
+    strategy = _back(problem, entries, 2 * (np.array(widths) / problem.pure_epsilon) ** 2)
+    yield _candidate(problem, strategy, law, ADDED_UP)
+
+
 def _laplace(
     problem: Problem,
     weights: Matrix,
@@ -378,12 +397,21 @@ def _laplace(
             def show(done: int, total: int, i: int = i) -> None:
                 progress.update((i + done / total) / len(blocks))
 
+            cost, rows = costs[block.key][0], block.numbers
+            chosen, scales = best_free_set(rows, block.directions, cost, budget)
+            starts = {"noise on all outputs": block.basis}
+            if np.isfinite(strategy_error(free := rows[chosen] * scales[:, None], cost)):
+                starts["noise on numbers that say all others"] = free
+            alike = class_weights(block.basis, block.directions, cost)
+            if alike is not None:
+                starts["noise on all outputs, weighted"] = block.basis * alike[:, None]
             with budget.sharing(share):
                 solved[block.key] = least_laplace(
                     block.directions,
-                    costs[block.key][0],
-                    tall_starts=[block.basis],  # independent noise on the outputs
+                    cost,
+                    tall_starts=starts,
                     orthonormal=np.linalg.qr(block.basis)[1],  # stands for that of the outputs
+                    ellipsoid=problem.solved.get(block.key),
                     seed=seed,
                     progress=show,
                     budget=budget,
@@ -391,7 +419,7 @@ def _laplace(
     found = [solved[block.key] for block in blocks]
     if searched is not None:
         searched.extend(found)
-    roots = [np.linalg.pinv(one.strategy) / limit for one in found]
+    roots = [np.linalg.pinv(one.strategy) / limit * LARGER for one in found]
     notes = []
     if floor := max(added for _, added in costs.values()):
         notes.append(f"the weights leave some combination free; a floor of {floor:.2g} was added")

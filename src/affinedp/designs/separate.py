@@ -11,12 +11,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, groups, is_sparse
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import check_squares, real_array, real_matrix
 from affinedp.neighbours.adjacency import Adjacency
@@ -24,6 +25,7 @@ from affinedp.neighbours.adjacency import Adjacency
 # Terms of an output that cancel leave so much of themselves, times their number.
 ROUNDED = 2.0**-50
 LISTED = 2_000_000
+UNITS = "the data, of mu or of the query"
 NOTHING_TO_HIDE = "the query does not depend on what neighbours differ in: no noise needed"
 MOST_NUMBERS = 2e8
 # Weights that leave a direction (nearly) free get this share of their largest as a floor.
@@ -44,6 +46,19 @@ class Block:
     moves: Matrix  # the directions as differences of data; shape (n, K)
 
     @property
+    def numbers(self) -> FloatArray:
+        """The outputs, and the entries that they determine, in these coordinates, as rows."""
+        moves = dense(self.moves).T
+        entries = np.linalg.lstsq(self.directions, moves, rcond=None)[0]
+        off = np.abs(self.directions @ entries - moves).max(axis=0)
+        size = np.abs(moves).max(axis=0)
+        rows = np.vstack([self.basis, entries[:, off <= SINGULAR * size].T])
+        rows = rows[rows.any(axis=1)]
+        unit = np.abs(rows).max(axis=1, keepdims=True)
+        seen = np.hstack([rows / unit, np.log(unit)]).round(9)
+        return np.asarray(rows[np.sort(np.unique(seen, axis=0, return_index=True)[1])])
+
+    @cached_property
     def key(self) -> str:
         """A hash that is equal for identical problems."""
         digest = hashlib.sha256()
@@ -92,11 +107,13 @@ def split(
     directions = sparse.csc_array(adjacency.directions(limit))
     for outputs, columns in _connected(query, weights, directions):
         image = dense(query[outputs] @ directions[:, columns])
-        # an output that neighbours do not move has rounding errors in place of zeros, not moves
+        # outputs that do not move, and moves of no output, have rounding errors in place of zeros
         terms = dense(abs(query[outputs]) @ abs(directions[:, columns]))
-        image[np.all(np.abs(image) <= ROUNDED * query.shape[1] * terms, axis=1)] = 0.0
+        dust = np.abs(image) <= ROUNDED * query.shape[1] * terms
+        image[dust.all(axis=1)] = 0.0
+        image[:, dust.all(axis=0)] = 0.0
         size = np.abs(image).max(axis=1)
-        check_squares(size, "neighbours move an output by", "the data, of mu or of the query")
+        check_squares(size, "neighbours move an output by", UNITS)
         # outputs in units of how far neighbours move them: small ones must not drown in rounding
         unit = np.ldexp(1.0, np.frexp(size)[1])
         unit[~image.any(axis=1)] = 1.0
@@ -152,8 +169,7 @@ def _connected(
     count = reach.shape[0]
     links = sparse.block_array([[weights, reach], [reach.T, None]], format="csr")
     label = connected_components(links, directed=False)[1]
-    order = np.argsort(label, kind="stable")
-    for group in np.split(order, np.flatnonzero(np.diff(label[order])) + 1):
+    for group in groups(label):
         outputs, columns = group[group < count], group[group >= count] - count
         if len(outputs) and len(columns):
             if len(outputs) * float(len(columns)) > MOST_NUMBERS:

@@ -14,13 +14,14 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense
-from affinedp.designs.bounds import COORDINATES
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_identity
+from affinedp.designs.bounds import COORDINATES, LeastGaussian
 from affinedp.designs.least_trace import least_trace
+from affinedp.designs.separate import UNITS
+from affinedp.exact.numbers import check_squares
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.privacy.design import LeastProof
-from affinedp.strategies.one_sum import is_identity
 
 # Entries up to which symmetries are looked for, and refinements that this may take.
 MOST_ENTRIES = 60
@@ -250,17 +251,9 @@ def _unseen(moves: FloatArray) -> FloatArray:
     return np.asarray(vectors[:, sizes <= ROUNDED * sizes[-1]])
 
 
-@dataclass(frozen=True, eq=False)
-class SymmetricNoise:
-    """Gaussian noise of sensitivity 1, by floats, and what no noise of sensitivity 1 goes below."""
-
-    basis: FloatArray
-    root: FloatArray
-    dual: LeastProof
-    gap: float
-
-
-def symmetric_noise(adjacency: Adjacency, query: Matrix, weights: Matrix) -> SymmetricNoise | None:
+def symmetric_noise(
+    adjacency: Adjacency, query: Matrix, weights: Matrix, limit: float = 1.0
+) -> LeastGaussian | None:
     """Return the least Gaussian noise that has the symmetries of a problem; None without any."""
     import scipy.sparse as sparse
 
@@ -272,6 +265,7 @@ def symmetric_noise(adjacency: Adjacency, query: Matrix, weights: Matrix) -> Sym
     cost = basis.T @ dense(weights @ basis)
     most, generator = IMAGES * rank * (rank + 1) // 2, np.random.default_rng(0)
     longest = adjacency.sensitivity(query, 2)
+    check_squares(np.array([longest.value]), "neighbours move an output by", UNITS)
     moves = group.images(longest.direction, most, generator)
     while (rest := _unseen(moves @ basis)).shape[1]:
         worst = adjacency.sensitivity((basis @ rest).T, 2).direction
@@ -294,4 +288,4 @@ def symmetric_noise(adjacency: Adjacency, query: Matrix, weights: Matrix) -> Sym
     dual = LeastProof(
         found.lower_bound * COORDINATES, sparse.csc_array(moves.T), found.weights
     ).kept()
-    return SymmetricNoise(basis, root, dual, max(gap, 0.0))
+    return LeastGaussian(basis, root / limit, dual, max(gap, 0.0))

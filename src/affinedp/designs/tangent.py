@@ -44,7 +44,7 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
 from affinedp.parts import Locked, digest
 from affinedp.privacy.guarantee import Guarantee
-from affinedp.release.publish import publish, read_data
+from affinedp.release.publish import publish, sampler_of
 from affinedp.strategies.dense import Dense
 
 # Bits of a gradient that are kept, of which any will do.
@@ -159,7 +159,8 @@ class Tangent(Locked):
         checked_ledger(ledger)
         level = checked_level(level)
         plan = self.first.prepared(bound)
-        data, _ = read_data(self.first, x)
+        sampler_of(self.first, plan)
+        data, _ = self.first.domain.read(x)
         if len(data) != 1:
             raise AffineDPError("a tangent release is for one data set: release row by row")
         plan.check(data)
@@ -175,6 +176,8 @@ class Tangent(Locked):
                 found = self._around(y, plan.factor, level)
                 second = found.second
                 there = None if second is None else second.prepared(bound)
+                if second is not None and there is not None:
+                    sampler_of(second, there)
             except Exception as error:  # a fact about what was published: the look is not lost
                 return _first_alone(y, level, f"{type(error).__name__}: {error}")
             again = None
@@ -357,7 +360,7 @@ def design_tangent(
     delta: float = 0.0,
     share: float = 0.5,
     mu: float | ArrayLike | None = None,
-    adjacency: Adjacency | None = None,
+    adjacency: Adjacency | str | None = None,
     gradient: Callable[[Any], Any] | None = None,
     repair: Repair = None,
     table: tuple[Mechanism, Any] | None = None,
@@ -383,8 +386,9 @@ def design_tangent(
         Of the budget (of s², or of ε) for the first look.
     mu : float or array_like, shape (n,), optional
         How far an entry moves (default 1), for the neighbours of Definition 4.
-    adjacency : Adjacency, optional
-        Other neighbours than those of Definition 4 with ``mu``.
+    adjacency : Adjacency or "person", optional
+        Other neighbours than those of Definition 4 with ``mu``; ``"person"`` where equations are
+        totals and their parts: one cell moves by up to ``mu``, and its totals follow.
     gradient : callable, optional
         Derivatives of f at a published point; by differences if left out.
     repair : callable or "positive", optional

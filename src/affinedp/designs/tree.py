@@ -20,7 +20,13 @@ from affinedp.designs.least_tree import (
     level_precisions,
     level_scales,
 )
-from affinedp.designs.problem import check_grid, checked_releases, gaussian_share, pure_share
+from affinedp.designs.problem import (
+    check_grid,
+    check_law,
+    checked_releases,
+    gaussian_share,
+    pure_share,
+)
 from affinedp.designs.tree_bound import PoorDesignError, lower_bound
 from affinedp.domains import tree_passes as passes
 from affinedp.domains.totals import Indices, Totals, TreeNeighbours, checked_weights
@@ -148,7 +154,9 @@ def tree_noise(
     unit = 1.0 if weights is None else float(np.asarray(weights)[tree.order[~tree.known]].max())
     count = checked_releases(releases)
     limit = gaussian_share(epsilon, delta, count) if delta > 0 else 0.0
-    _check_law(law, epsilon, delta)
+    check_law(law, delta)
+    if not (math.isfinite(epsilon) and epsilon > 0 and 0 <= delta < 1):
+        raise AffineDPError(f"epsilon = {epsilon!r} and delta = {delta!r} are no promise")
     pure = pure_share(epsilon, count)
     found, bound = _candidates(people, cost, pure, limit, law)
     best = min((one for one in found if one.y is not None), key=lambda one: one.cost)
@@ -272,15 +280,6 @@ def _candidates(
 def _floor(tree: Totals, cost: FloatArray) -> FloatArray:
     """Costs that are positive at every private number."""
     return np.where(tree.known, 0.0, np.maximum(cost, LEAST_WEIGHT * cost.mean()))
-
-
-def _check_law(law: str, epsilon: float, delta: float) -> None:
-    if law not in ("auto", "gaussian", "laplace"):
-        raise AffineDPError(f"law must be 'auto', 'gaussian' or 'laplace', not {law!r}")
-    if law == "gaussian" and not delta > 0:
-        raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta")
-    if not (math.isfinite(epsilon) and epsilon > 0 and 0 <= delta < 1):
-        raise AffineDPError(f"epsilon = {epsilon!r} and delta = {delta!r} are no promise")
 
 
 @within_range

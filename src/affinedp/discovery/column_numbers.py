@@ -33,6 +33,7 @@ DOUBLE: np.dtype[Any] = np.dtype(np.float64)
 # What computed numbers of so many bytes are worth: a few of their last digits less than they hold.
 PRECISION = {2: Fraction(1, 100), 4: Fraction(1, 10**5), 8: Fraction(1, 10**9)}
 SAMPLE = 256
+TOO_LONG = "numbers too long to be kept exactly"
 
 _TEXT = re.compile(r"[+-]?(?:\d+|\d{1,3}(?:,\d{3})+)?(?:\.\d*)?(?:[eE][+-]?\d{1,3})?\s*%?")
 _CODE = re.compile(r"[+-]?0\d")
@@ -89,14 +90,8 @@ class Numbers:
 
     @cached_property
     def multiplicities(self) -> NDArray[np.intp]:
-        """How often the number of each row occurs in the column, missing ones left out."""
-        source = self.source[~self.missing]
-        if source.dtype == object:
-            counts: dict[int, int] = {}
-            for value in source:
-                counts[value] = counts.get(value, 0) + 1
-            return np.array([counts[value] for value in source], dtype=np.intp)
-        _, count = np.unique(source, return_counts=True)
+        """How often the number of each row that has one occurs in the column, in any order."""
+        _, count = np.unique(self.source[~self.missing], return_counts=True)
         return np.asarray(np.repeat(count, count), dtype=np.intp)
 
     @cached_property
@@ -104,8 +99,6 @@ class Numbers:
         """The largest whole number in size."""
         if self.source.dtype.kind == "f":
             return int(Fraction(float(np.abs(self.source).max(initial=0.0))) / self.unit)
-        if self.source.dtype == object:
-            return max((abs(int(value)) for value in self.source), default=0)
         if not len(self.source):
             return 0
         return max(abs(int(self.source.max())), abs(int(self.source.min())))
@@ -118,12 +111,8 @@ def read_numbers(values: Any, missing: NDArray[np.bool_] | None = None) -> Numbe
         return "more than one value per row"
     gone = np.zeros(len(array), dtype=bool) if missing is None else np.asarray(missing, dtype=bool)
     kind = array.dtype.kind
-    if kind == "b":
-        return _from_whole(array.astype(np.int64), gone, Fraction(1))
-    if kind in "iu":
-        if kind == "u" and array.dtype.itemsize == 8 and int(array.max(initial=0)) >= 2**63:
-            return _from_whole(_objects([int(x) for x in array.tolist()]), gone, Fraction(1))
-        return _from_whole(array.astype(np.int64), gone, Fraction(1))
+    if kind in "biu":
+        return _from_whole(array, gone, Fraction(1))
     if kind == "f":
         return _from_doubles(array.astype(np.float64), gone, array.dtype)
     if kind in "mM":
@@ -138,20 +127,12 @@ def _from_whole(
 ) -> Numbers:
     """Whole numbers without their common divisor, which goes into the unit."""
     whole = np.where(missing, 0, whole) if missing.any() else whole
-    if whole.dtype == object:
-        if max((abs(int(x)) for x in whole), default=0) < 2**62:
-            whole = whole.astype(np.int64)
-        else:
-            whole = _objects([int(x) for x in whole])
-    if whole.dtype == object:
-        divisor = math.gcd(*(int(x) for x in whole))
-    else:
-        # -2^63 has no absolute value of its own type
-        if len(whole) and int(whole.min()) == -(2**63):
-            return _from_whole(_objects([int(x) for x in whole.tolist()]), missing, unit, notes)
-        # a few numbers usually settle it
-        divisor = int(np.gcd.reduce(whole[:SAMPLE])) if len(whole) else 0
-        divisor = divisor if divisor == 1 else int(np.gcd.reduce(whole))
+    # -2^63 has no absolute value of its own type
+    long = max(abs(int(whole.min(initial=0))), int(whole.max(initial=0))) >= 2**62
+    whole = _objects([int(x) for x in whole.tolist()]) if long else whole.astype(np.int64)
+    # a few numbers usually settle it
+    divisor = int(np.gcd.reduce(whole[:SAMPLE]))
+    divisor = divisor if divisor == 1 else int(np.gcd.reduce(whole))
     if divisor > 1:
         whole, unit = whole // divisor, unit * divisor
     return Numbers(unit, missing, True, whole, notes=notes)
@@ -247,45 +228,37 @@ def _common_unit(exact: list[Fraction]) -> tuple[Whole, Fraction] | None:
 
 
 def _from_objects(array: NDArray[Any], missing: NDArray[np.bool_]) -> Numbers | str:
-    exact: list[Fraction] = []
-    gone = missing.copy()
+    read: list[Any] = []
     texts = False
-    doubles: list[float] = []
-    for i, item in enumerate(array.tolist()):
-        value = None if gone[i] else item
+    for item, gone in zip(array.tolist(), missing.tolist()):
+        value = None if gone else item.item() if isinstance(item, np.generic) else item
         if isinstance(value, str):
-            value = text_number(value)
-            texts = True
+            value, texts = text_number(value), True
             if value is False:
                 return "text"
-        if isinstance(value, np.generic):
-            value = value.item()
         if value is None or _is_nothing(value):
-            gone[i] = True
-            exact.append(Fraction(0))
-            doubles.append(0.0)
+            read.append(None)
         elif isinstance(value, bool | numbers.Rational):
-            exact.append(Fraction(value))
-            doubles.append(math.nan)
+            read.append(Fraction(value))
+        elif isinstance(value, float):
+            read.append(value)
         elif isinstance(value, Decimal):
             if abs(value.adjusted()) > MOST_BITS // 4:
-                return "numbers too long to be kept exactly"
-            exact.append(Fraction(value))
-            doubles.append(math.nan)
-        elif isinstance(value, float):
-            exact.append(Fraction(repr(value)))
-            doubles.append(value)
+                return TOO_LONG
+            read.append(Fraction(value))
         else:
             return "text" if isinstance(item, str) else f"values of type {type(item).__name__}"
+    gone = np.array([value is None for value in read])
     if gone.all():
         return "nothing but missing values"
-    if not texts and not any(math.isnan(x) for x in doubles):
-        return _from_doubles(np.array(doubles), gone)
-    found = _common_unit(exact)
+    if not texts and not any(isinstance(value, Fraction) for value in read):
+        return _from_doubles(np.array([value or 0.0 for value in read]), gone)
+    found = _common_unit(
+        [Fraction(repr(x)) if isinstance(x, float) else x or Fraction() for x in read]
+    )
     if found is None:
-        return "numbers too long to be kept exactly"
-    notes = ("texts read as numbers",) if texts else ()
-    return _from_whole(found[0], gone, found[1], notes)
+        return TOO_LONG
+    return _from_whole(found[0], gone, found[1], ("texts read as numbers",) if texts else ())
 
 
 def text_number(text: str) -> Fraction | bool | None:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -14,10 +14,9 @@ from affinedp.arrays import FloatArray, Norm
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import LinearEquations
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.exact.numbers import meaning
+from affinedp.exact.numbers import meaning, rounded_up
 from affinedp.laws.base import Law, law_named
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.strategies.base import rounded_up
 from affinedp.strategies.dense import Dense
 
 # One equation: coefficients by name, and the constant on their side.
@@ -41,7 +40,7 @@ class Cost:
 class Promise:
     """The promise whose loss is told: that of a design, or of independent noise."""
 
-    law: Literal["gaussian", "laplace"]
+    law: str
     epsilon: float  # what it was meant for
     delta: float
     mu: float | Mapping[str, float] = 1.0  # how far a number may move; 1 if not named
@@ -104,8 +103,8 @@ class Promise:
         law = law_named(self.law)()
         scale = mu / law.limit(self.epsilon, self.delta)
         if related:
-            norm: Norm = 2 if self.law == "gaussian" else 1
             meant = CircuitAdjacency(_manifold(related, names), mu)
+            norm: Norm = 2 if self.law == "gaussian" else 1
             farthest = meant.sensitivity(np.eye(len(names)), norm).upper
             scale = np.full(len(names), farthest / law.limit(self.epsilon, self.delta))
         strategy = Dense(manifold, np.eye(len(names)), np.diag(scale), tuple(names))

@@ -12,21 +12,22 @@ import numpy as np
 from affinedp.discovery.costs import Cost, Promise
 from affinedp.discovery.exact_table import ExactTable, exact_table
 from affinedp.discovery.found import DiscoveredEquation, Discovery, pattern_of, told
-from affinedp.discovery.relation import Found, quoted, written_equation
+from affinedp.discovery.relation import Found, written_equation
 from affinedp.discovery.row_relations import balances, items, repeated
 from affinedp.discovery.row_sums import MOST_ROWS, hierarchies, total_rows
 from affinedp.discovery.search import (
     Search,
     check_labels,
-    generator_of,
     known_of,
     lags_of,
-    limit_of,
     order_of,
     promise_of,
 )
 from affinedp.discovery.times import between_times, changes_of
 from affinedp.discovery.within import search_within
+from affinedp.domains.text import quoted
+from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import whole_number
 
 
 def discover(
@@ -97,13 +98,22 @@ def discover(
     """
     read = exact_table(table, names)
     promise, of_design = promise_of(design, law, epsilon, delta, mu)
-    limit, rng = limit_of(chance), generator_of(seed)
+    if isinstance(chance, bool) or not isinstance(chance, int | float) or not 0 < chance <= 1:
+        raise AffineDPError(f"chance must lie in (0, 1], not {chance!r}")
+    limit = math.log10(chance)
+    rng = np.random.default_rng(whole_number(seed, "seed", 0))
     notes = list(read.notes)
     result = Discovery(
         (), rows=read.rows, columns=read.names, labels=tuple(label.name for label in read.labels)
     )
     if not read.names:
         return replace(result, notes=tuple(notes))
+    if design is not None and not set(promise.design.manifold.names) & set(read.names):
+        raise AffineDPError(
+            "the design does not fit this table: it is about "
+            f"{', '.join(map(repr, promise.design.manifold.names[:3]))}, and no number of it is a "
+            "column here"
+        )
     known, rows = known_of(given, of_design, mu, read, notes)
     promise = replace(promise, given=tuple(rows))
     within = search_within(read.terms, rng, limit, known)

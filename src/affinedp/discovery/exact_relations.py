@@ -354,9 +354,7 @@ def _collect(pool: dict[bytes, Residues], vectors: Residues) -> None:
 
 def _shortened(vectors: list[Residues]) -> list[Residues]:
     """Subtract from each vector the multiple of another that removes most of its entries."""
-    chosen = [vector.copy() for vector in vectors]
-    order = np.argsort([np.count_nonzero(vector) for vector in chosen], kind="stable")
-    table = np.array([chosen[i] for i in order])
+    table = np.array(sorted(vectors, key=np.count_nonzero))
     inverted = inverses(table)
     for i in range(len(table) - 1, 0, -1):
         vector = table[i]
@@ -364,10 +362,8 @@ def _shortened(vectors: list[Residues]) -> list[Residues]:
         both = (table != 0) & (vector != 0)
         # a shared part of one entry cannot shorten
         for j in np.flatnonzero(both.sum(axis=1) > 1):
-            if j == i:
-                continue
             shared = (table[j] != 0) & (vector != 0)
-            if not shared.any():
+            if j == i or not shared.any():
                 continue
             ratios = vector[shared] * inverted[j][shared] % PRIME
             values, counts = np.unique(ratios, return_counts=True)

@@ -1,8 +1,4 @@
-"""A table as exact columns: which hold numbers, which label rows, and what was left out.
-
-pandas and polars frames, mappings and NumPy arrays are read by what they can do; neither package
-is imported here.
-"""
+"""A table as exact columns: which hold numbers, which label rows, and what was left out."""
 
 from __future__ import annotations
 
@@ -18,6 +14,7 @@ from numpy.typing import NDArray
 
 from affinedp.discovery.column_numbers import MISSING_WORDS, Numbers, read_numbers
 from affinedp.discovery.relation import Terms
+from affinedp.domains.reading import held, pandas_of_polars
 from affinedp.errors import AffineDPError
 
 # Beyond these a sample tells as much.
@@ -109,12 +106,11 @@ def _raw_columns(table: Any, names: Sequence[str] | None) -> tuple[_Raw, Sequenc
     """(name, (values, missing)) of every column, labels of the rows, and their number."""
     if names is not None and not isinstance(table, np.ndarray | list | tuple):
         raise AffineDPError("names go with an array; a frame has names of its own")
-    if hasattr(table, "iloc") and hasattr(table, "columns"):
+    table = held(table)
+    if hasattr(table, "get_columns"):
+        table = pandas_of_polars(table)
+    if hasattr(table, "iloc"):
         return _pandas_columns(table)
-    if hasattr(table, "get_columns") and hasattr(table, "height"):
-        return _polars_columns(table)
-    if hasattr(table, "collect_schema") and hasattr(table, "collect"):
-        return _polars_columns(table.collect())
     if isinstance(table, Mapping):
         raw: _Raw = [(str(name), _values(values)) for name, values in table.items()]
     else:
@@ -190,23 +186,6 @@ def _pandas_values(series: Any) -> tuple[Any, Any]:
     if getattr(dtype, "kind", "O") in "mM":
         return series.astype(str).to_numpy(dtype=object), missing
     return series.to_numpy(dtype=object), missing
-
-
-def _polars_columns(table: Any) -> tuple[_Raw, Sequence[Any] | None, int]:
-    raw: _Raw = []
-    for series in table.get_columns():
-        missing = np.asarray(series.is_null().to_numpy(), dtype=bool)
-        if series.dtype.is_integer() and not missing.any():
-            values: NDArray[Any] = np.asarray(series.to_numpy())
-        elif series.dtype.is_float():
-            values = np.asarray(series.to_numpy())
-        else:
-            values = np.empty(len(series), dtype=object)
-            values[:] = series.to_list()
-        if series.dtype.is_temporal():
-            values = np.array([str(x) for x in values], dtype=object)
-        raw.append((str(series.name), (values, missing)))
-    return raw, None, int(table.height)
 
 
 def _joined(name: Any) -> str:

@@ -39,7 +39,8 @@ def forgotten_equations(manifold: AffineManifold, data: Any, seed: int = 0) -> t
     >>> forgotten_equations(M, {"a": a, "b": b, "total": a + b, "copy": b})
     ('copy = b',)
     """
-    from affinedp.discovery.relation import quoted, written_equation
+    from affinedp.discovery.relation import written_equation
+    from affinedp.domains.text import quoted
 
     relations, columns = _forgotten(manifold, data, seed)
     names = [quoted(name) for name in columns]

@@ -234,7 +234,11 @@ class Discovery:
         # "both" = ["a", "b"]
         """
         lines = [f"# {PRIVATE}", "# Keep the lines that the public knows."]
-        lines += self._public_lines()
+        lines += [
+            _comment(f"{one.text} in every row: there is nothing to protect")
+            for one in self.equations
+            if one.scope == "row" and len(one.columns) == 1
+        ]
         within = [one for one in self.equations if one.scope == "row" and len(one.columns) > 1]
         if within:
             lines.append("equations = [")
@@ -271,12 +275,6 @@ class Discovery:
                 for key, ways in told.items()
             ]
         return "\n".join(lines)
-
-    def python(self) -> str:
-        """Return the equations within a row as a call that can be pasted into a script."""
-        texts = [one.text for one in self.equations if one.scope == "row" and len(one.columns) > 1]
-        inside = "".join(f"    {text!r},\n" for text in texts)
-        return f"adp.AffineManifold.from_equations([\n{inside}])" if texts else ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain values, for JSON."""
@@ -353,10 +351,6 @@ class Discovery:
         body = "".join(line("td", row) for row in self.table())
         below = "".join(f"<p>{escape(one)}</p>" for one in self.summary())
         return f"<table>{line('th', self.headings())}{body}</table>{below}"
-
-    def _public_lines(self) -> list[str]:
-        fixed = [one for one in self.equations if one.scope == "row" and len(one.columns) == 1]
-        return [_comment(f"{one.text} in every row: there is nothing to protect") for one in fixed]
 
     def _has_a_key(self, one: DiscoveredEquation) -> bool:
         """Whether a table file has a key of its own for this equation."""

@@ -314,8 +314,3 @@ def written_number(value: Fraction) -> str:
             whole = str(abs(int(value * 10**digits))).rjust(digits + 1, "0")
             return f"{'-' if value < 0 else ''}{whole[:-digits]}.{whole[-digits:]}"
     return str(value)
-
-
-def quoted(name: str) -> str:
-    """Return a name as equations write it: in backticks unless it is an identifier."""
-    return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"

@@ -18,10 +18,11 @@ from affinedp.discovery.costs import cost_between_rows
 from affinedp.discovery.exact_relations import exact_relations
 from affinedp.discovery.exact_table import ExactTable, Labels
 from affinedp.discovery.found import DiscoveredEquation, told
-from affinedp.discovery.relation import Found, Relation, Terms, quoted, written_equation
+from affinedp.discovery.relation import Found, Relation, Terms, written_equation
 from affinedp.discovery.row_sums import sums
 from affinedp.discovery.search import Search
 from affinedp.discovery.within import search_within
+from affinedp.domains.text import quoted
 
 MOST_ROWS = 80
 FEWEST = 3

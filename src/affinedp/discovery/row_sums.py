@@ -15,8 +15,9 @@ from affinedp.discovery.column_numbers import Numbers
 from affinedp.discovery.costs import MOST_COMPONENT, cost_of_sums
 from affinedp.discovery.exact_table import ExactTable, Labels
 from affinedp.discovery.found import DiscoveredEquation, told
-from affinedp.discovery.relation import FITS, MOST_MISSES, Found, Relation, Terms, check, quoted
+from affinedp.discovery.relation import FITS, MOST_MISSES, Found, Relation, Terms, check
 from affinedp.discovery.search import Search
+from affinedp.domains.text import quoted
 from affinedp.errors import listed
 
 TOTAL_WORDS = frozenset({

@@ -70,11 +70,9 @@ def promise_of(
         record = getattr(design, "mechanism", design)
         if not isinstance(getattr(record, "strategy", None), Dense):
             raise AffineDPError(f"design must be a Mechanism of matrices, not {design!r:.60}")
-        gaussian = record.law == "gaussian"
-        delta = delta or (USUAL_DELTA if gaussian else 0.0)
+        delta = delta or (USUAL_DELTA if record.law == "gaussian" else 0.0)
         kept = record.guarantee.epsilon(delta)
-        kind: Literal["gaussian", "laplace"] = "gaussian" if gaussian else "laplace"
-        return Promise(kind, kept, delta, mu, design=record), record.manifold.equations()
+        return Promise(record.law, kept, delta, mu, design=record), record.manifold.equations()
     chosen = law or ("gaussian" if delta else "laplace")
     if chosen not in ("gaussian", "laplace"):
         raise AffineDPError(f"law must be 'gaussian' or 'laplace', not {law!r}")
@@ -118,18 +116,6 @@ def known_of(
                 f"{float(found.largest_miss):.6g}"
             )
     return known, rows
-
-
-def limit_of(chance: float) -> float:
-    """Return log10 of a chance, checked."""
-    if isinstance(chance, bool) or not isinstance(chance, int | float) or not 0 < chance <= 1:
-        raise AffineDPError(f"chance must lie in (0, 1], not {chance!r}")
-    return math.log10(chance)
-
-
-def generator_of(seed: int) -> np.random.Generator:
-    """Return a generator from a seed, checked."""
-    return np.random.default_rng(whole_number(seed, "seed", 0))
 
 
 def lags_of(lags: Sequence[int], rows: int) -> list[int]:

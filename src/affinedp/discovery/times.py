@@ -20,13 +20,13 @@ from affinedp.discovery.relation import (
     Relation,
     Terms,
     inside,
-    quoted,
     residual,
     written_equation,
 )
 from affinedp.discovery.rounded_relations import COARSE
 from affinedp.discovery.search import Search
 from affinedp.discovery.within import BLOCK, search_within
+from affinedp.domains.text import quoted
 
 # A label that has at least this many rows of its own makes a run.
 SHORTEST_RUN = 2

@@ -100,9 +100,27 @@ class Counts(Domain):
         return Cells(np.eye(size), together, np.full(size, not self.fixed_people))
 
 
+class MadeNames(Sequence[str]):
+    """Names that are made when they are asked for: a million of them take no memory."""
+
+    def name(self, place: int) -> str:
+        """Return the name of one place."""
+        raise NotImplementedError
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
+        places = range(len(self))[place]
+        return tuple(map(self.name, places)) if isinstance(places, range) else self.name(places)
+
+
 @dataclass(frozen=True)
-class Numbered(Sequence[str]):
-    """Names that only count, such as "node 5": a million of them take no memory.
+class Numbered(MadeNames):
+    """Names that only count, such as "node 5".
 
     Examples
     --------
@@ -117,14 +135,6 @@ class Numbered(Sequence[str]):
     def __len__(self) -> int:
         return self.size
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
-
-    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
-        places = range(self.size)[place]
-        if isinstance(places, range):
-            return tuple(f"{self.word} {i}" for i in places)
-        return f"{self.word} {places}"
+    def name(self, place: int) -> str:
+        """Return the name of one place."""
+        return f"{self.word} {place}"

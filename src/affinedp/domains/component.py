@@ -11,12 +11,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, IntArray
-from affinedp.exact.canonical import EPS, balancing_units
+from affinedp.arrays import EPS, FloatArray, IntArray
+from affinedp.exact.canonical import balancing_units
 from affinedp.exact.modular import ModularForm, Residues, inverses
 
 if TYPE_CHECKING:
@@ -47,9 +48,12 @@ class Component:
 
     def kernel(self) -> FloatArray:
         """Dense kernel basis of the component, entries × free."""
-        basis = np.zeros((len(self.entries), self.dim))
+        return self._kernel_of(self.reduced.toarray())
+
+    def _kernel_of(self, reduced: NDArray[Any]) -> NDArray[Any]:
+        basis = np.zeros((len(self.entries), self.dim), dtype=reduced.dtype)
         basis[self.free] = np.eye(self.dim)
-        basis[self.pivots] = -self.reduced.toarray()
+        basis[self.pivots] = -reduced
         return basis
 
     def entry_units(self) -> FloatArray:
@@ -81,13 +85,7 @@ class Component:
 
     def modular_kernel(self) -> list[tuple[int, Residues]]:
         """Every prime with the kernel basis modulo it, entries × free."""
-        found = []
-        for prime, reduced in self.modular.dense():
-            basis = np.zeros((len(self.entries), self.dim), dtype=np.int64)
-            basis[self.free] = np.eye(self.dim, dtype=np.int64)
-            basis[self.pivots] = -reduced % prime
-            found.append((prime, basis))
-        return found
+        return [(prime, self._kernel_of(form) % prime) for prime, form in self.modular.dense()]
 
     def modular_equations(self) -> list[tuple[int, Residues]]:
         """Every prime with ``[I | X]`` modulo it, in the order of the entries."""

@@ -32,8 +32,22 @@ MOST_PEOPLE = 1 << 53
 MOST_RECORDS = 1 << 40
 
 
+class CellCounts(Counts):
+    """Counts of people in cells, each of which is an entry."""
+
+    @property
+    def size(self) -> int:
+        """How many cells there are."""
+        raise NotImplementedError
+
+    @property
+    def names(self) -> Any:  # type: ignore[override]
+        """Names of the cells, where they can be listed."""
+        return Numbered("cell", self.size) if self.size <= MOST_LISTED else ()
+
+
 @dataclass(frozen=True, eq=False)
-class Crossed(Counts):
+class Crossed(CellCounts):
     """The table of all combinations of some attributes; it is never formed.
 
     Attributes
@@ -60,11 +74,6 @@ class Crossed(Counts):
         object.__setattr__(self, "sizes", checked_sizes(self.sizes))
         if self.public not in (0, 1, 2) or isinstance(self.public, bool):
             raise AffineDPError(f"public must be 0, 1 or 2, not {self.public!r}")
-
-    @property
-    def names(self) -> Any:  # type: ignore[override]
-        """Names of the cells, where they can be listed."""
-        return Numbered("cell", self.size) if self.size <= MOST_LISTED else ()
 
     @property
     def size(self) -> int:
@@ -153,7 +162,7 @@ class Crossed(Counts):
                 )
 
         def counts(chosen: tuple[int, ...]) -> NDArray[Any]:
-            B = sum(1 << j for j in chosen)
+            B = bits_of(chosen)
             above = [A for A in own if B & ~A == 0]
             if not above:
                 raise AffineDPError(f"there are no counts of the attributes {chosen}")
@@ -243,7 +252,7 @@ def margin_sets(d: int, margins: str | int | Iterable[Iterable[int]]) -> Sets:
             chosen = [operator.index(j) for j in attributes]
             if len(set(chosen)) < len(chosen) or not all(0 <= j < d for j in chosen):
                 raise AffineDPError(f"a margin must name attributes 0 to {d - 1} once: {chosen}")
-            sets.add(sum(1 << j for j in chosen))
+            sets.add(bits_of(chosen))
         if not sets:
             raise AffineDPError("there are no margins")
         return _in_order(sets)
@@ -251,9 +260,7 @@ def margin_sets(d: int, margins: str | int | Iterable[Iterable[int]]) -> Sets:
         raise AffineDPError(f"margins of {margins} attributes cannot be formed from {d}")
     if sum(math.comb(d, k) for k in ways) > MOST_MARGINS:
         raise AffineDPError(f"more than {MOST_MARGINS:,} margins; name those that are wanted")
-    return _in_order(
-        sum(1 << j for j in chosen) for k in ways for chosen in itertools.combinations(range(d), k)
-    )
+    return _in_order(bits_of(one) for k in ways for one in itertools.combinations(range(d), k))
 
 
 def blocks_of(margins: Iterable[int], least: int) -> Sets:
@@ -289,6 +296,11 @@ def members(A: int) -> tuple[int, ...]:
     return tuple(j for j in range(A.bit_length()) if A >> j & 1)
 
 
+def bits_of(chosen: Iterable[int]) -> int:
+    """Return attributes as a set of bits."""
+    return sum(1 << j for j in chosen)
+
+
 def cells_of(sizes: Sequence[int], A: int) -> int:
     """Return how many cells a margin has."""
     return math.prod(sizes[j] for j in members(A))
@@ -298,7 +310,7 @@ def cells_of(sizes: Sequence[int], A: int) -> int:
 
 
 @dataclass(frozen=True, eq=False)
-class Placed(Counts):
+class Placed(CellCounts):
     """Counts of people by leaf of a tree and cell of a table, and all totals of them.
 
     Attributes
@@ -331,11 +343,6 @@ class Placed(Counts):
     def size(self) -> int:
         """How many cells all leaves have."""
         return self.leaves * self.crossed.size
-
-    @property
-    def names(self) -> Any:  # type: ignore[override]
-        """Names of the cells, where they can be listed."""
-        return Numbered("cell", self.size) if self.size <= MOST_LISTED else ()
 
     @property
     def words(self) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +12,7 @@ from affinedp.arrays import FloatArray
 from affinedp.domains.base import Domain
 from affinedp.domains.reading import Wrap, read_rows
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import real_array, whole_number
 from affinedp.exact.systems import LinearSystem
 from affinedp.parts import frozen
 
@@ -91,7 +91,7 @@ class Dynamics(Domain):
             The first state of one trajectory, or of one per row.
         """
         data, wrap = read_rows(self.names, x)
-        if hasattr(x, "columns") or hasattr(x, "to_frame"):
+        if hasattr(x, "columns") or hasattr(x, "to_frame") or isinstance(x, Mapping):
             return data, wrap
         shape = (*np.shape(x)[:-1], self.horizon, self.outputs)
         return data, lambda y, outputs: np.reshape(y, shape)
@@ -155,13 +155,7 @@ class Dynamics(Domain):
 
 def checked_horizon(horizon: Any) -> int:
     """Return a horizon as a positive int, or refuse it."""
-    if isinstance(horizon, bool) or not isinstance(horizon, int | np.integer) or horizon < 1:
-        raise AffineDPError(f"horizon must be a number of steps, at least 1, not {horizon!r}")
-    if horizon > MOST_STEPS:
-        raise AffineDPError(
-            f"{horizon} steps are more than the {MOST_STEPS:,} that are handled here"
-        )
-    return int(horizon)
+    return whole_number(horizon, "horizon", most=MOST_STEPS)
 
 
 def dynamics_of(system: Any, horizon: int) -> Dynamics:

@@ -23,6 +23,8 @@ from affinedp.arrays import (
     IntArray,
     Matrix,
     dense,
+    groups,
+    is_identity,
     is_sparse,
     linked,
     within_range,
@@ -63,8 +65,8 @@ from affinedp.exact.numbers import (
     real_matrix,
     short_numbers,
 )
-from affinedp.exact.rational import transposed
-from affinedp.parts import ReadOnlyDict, StorageError, frozen
+from affinedp.exact.rational import combination, dot, transposed
+from affinedp.parts import ReadOnlyDict, StorageError, frozen, locked
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -229,8 +231,15 @@ class AffineManifold(Domain):
             raise AffineDPError(f"rank_tolerance must lie in (0, 1), not {rank_tolerance!r}")
         self.names = checked_names(names, n)
         contradicting: tuple[int, ...] | None = None
-        if exact is not None and _cheap_exactly(exact[0]):
+        if exact is not None and q * sum(map(len, exact[0])) <= EXACT_WORK:
             canonical, contradicting = eliminate_exactly(*exact, n)
+            if len(canonical.rows) < q:
+                # files hold independent equations only: solve these, as whoever reads them does
+                kept = canonical.rows
+                alone, _ = eliminate_exactly(
+                    [exact[0][i] for i in kept], [exact[1][i] for i in kept], n
+                )
+                canonical = replace(alone, rows=kept)
         elif is_sparse(matrix):
             canonical = eliminate_sparse(matrix, rank_tolerance)
         else:
@@ -250,14 +259,8 @@ class AffineManifold(Domain):
             self._certify_zeros()
         if public_entries == "refuse":
             self._refuse_identifiable()
-        self._canonical = replace(
-            self._canonical,
-            pivots=frozen(self._canonical.pivots),
-            free=frozen(self._canonical.free),
-            reduced=frozen(self._canonical.reduced),
-            rows=frozen(self._canonical.rows),
-            exact_rows=_read_only(self._canonical.exact_rows),
-        )
+        rows = _read_only(self._canonical.exact_rows)
+        self._canonical = locked(replace(self._canonical, exact_rows=rows), own=False)
 
     # ------------------------------------------------------------------ as a part
 
@@ -388,7 +391,9 @@ class AffineManifold(Domain):
     def exact_column(self, entry: int) -> dict[int, Fraction]:
         """Return the coefficients of one entry, by equation, as rationals.
 
-        A decimal or small fraction is itself; any other double is the exact number that it is.
+        The equations are solved for the pivots where that was done exactly, which keeps what is
+        computed from them short.  Elsewhere they are as given: a decimal or small fraction is
+        itself, and any other double the exact number that it is.
 
         Parameters
         ----------
@@ -399,7 +404,10 @@ class AffineManifold(Domain):
 
     @cached_property
     def _exact_columns(self) -> list[dict[int, Fraction]]:
-        rows = given_rows(self._matrix) if self._exact is None else self._exact
+        rows, exact = self.rational_rows, self._canonical.exact_rows
+        if exact is not None:
+            pivots = self._canonical.pivots.tolist()
+            rows = [{pivot: Fraction(1), **row} for pivot, row in zip(pivots, exact)]
         return transposed(rows, self.n)
 
     @cached_property
@@ -472,17 +480,10 @@ class AffineManifold(Domain):
         vector : mapping of int to Fraction
             A direction that obeys the equations up to rounding, entry to value.
         """
-        if all(
-            sum((c * vector[j] for j, c in row.items() if j in vector), Fraction(0)) == 0
-            for row in self.rational_rows
-        ):
+        if not any(dot(row, vector) for row in self.rational_rows):
             return vector
-        found: dict[int, Fraction] = {}
-        for j, column in zip(self.exact_canonical.free.tolist(), self.exact_kernel):
-            if j in vector:
-                for i, value in column.items():
-                    found[i] = found.get(i, Fraction(0)) + vector[j] * value
-        return {i: value for i, value in found.items() if value}
+        columns = zip(self.exact_canonical.free.tolist(), self.exact_kernel)
+        return combination((vector[j], column) for j, column in columns if j in vector)
 
     @property
     def offset(self) -> FloatArray:
@@ -507,10 +508,8 @@ class AffineManifold(Domain):
         reduced.eliminate_zeros()
         pivots, free = self._canonical.pivots, self._canonical.free
         label = linked(pivots[reduced.row], free[reduced.col], self.n)
-        order = np.argsort(label, kind="stable")
-        groups = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
         loose = set(self._identifiable().tolist())
-        return tuple(group for group in groups if int(group[0]) not in loose)
+        return tuple(group for group in groups(label) if int(group[0]) not in loose)
 
     @cached_property
     def key(self) -> str:
@@ -519,14 +518,12 @@ class AffineManifold(Domain):
         Two manifolds with the same key have the same neighbours.
         """
         rows = []
-        for i in range(self._matrix.shape[0]):
-            row: Mapping[int, float | Fraction] = (
-                self._row(i) if self._exact is None else self._exact[i]
-            )
-            lead = Fraction(row[min(row)])
-            # long equations have few different coefficients
-            texts = {value: str(Fraction(value) / lead) for value in set(row.values())}
-            rows.append([[j, texts[row[j]]] for j in sorted(row)])
+        for row in self.rational_rows:
+            lead = row[min(row)]
+            # long equations have few different coefficients, each of them one object
+            texts = {id(value): value for value in row.values()}
+            said = {place: str(value / lead) for place, value in texts.items()}
+            rows.append([[j, said[id(row[j])]] for j in sorted(row)])
         # JSON keeps names and numbers apart, whatever is in them
         text = json.dumps([self.names, sorted(rows)])
         return hashlib.sha256(text.encode()).hexdigest()
@@ -719,10 +716,6 @@ def _read_only(rows: Sequence[ExactRow] | None) -> ExactRows | None:
     return None if rows is None else tuple(map(ReadOnlyDict, rows))
 
 
-def _cheap_exactly(rows: Sequence[Mapping[int, Fraction]]) -> bool:
-    return len(rows) * sum(map(len, rows)) <= EXACT_WORK
-
-
 def _saved_equations(names: Any, given: dict[str, Any]) -> tuple[LinearEquations, bool]:
     """The exact equations of a file, which is not trusted, and whether they are sparse."""
     places, offsets, as_sparse = given.pop("places"), given.pop("offsets"), given.pop("sparse")
@@ -792,10 +785,13 @@ def output_equations(
     manifold: AffineManifold, query: Matrix, basis: Matrix, names: tuple[str, ...]
 ) -> tuple[str, ...]:
     """Return independent equations of all ``F x + basis @ z``, in words."""
+    import scipy.sparse as sparse
+
     outputs = query.shape[0]
     if outputs > MOST_OUTPUTS or basis.shape[1] == outputs:
         return ()  # too many to write down, or noise in every direction
-    if _is_identity(query) and basis.shape[1] == manifold.dim and _along(manifold, basis):
+    whole = is_identity(sparse.csr_array(query), manifold.n) and basis.shape[1] == manifold.dim
+    if whole and _along(manifold, basis):
         return manifold.equations()
     # y − F x_p lies in what x and the noise span together: eliminate the transposed system
     spanned = np.hstack([dense(basis), dense(query @ manifold.kernel)])
@@ -813,12 +809,6 @@ def output_equations(
         offset = -sum(value * point[i] for i, value in row.items())
         found.append(format_equation(row, _tidy(float(offset)), names))
     return tuple(found)
-
-
-def _is_identity(matrix: Matrix) -> bool:
-    return matrix.shape[0] == matrix.shape[1] and bool(
-        np.all(dense(matrix) == np.eye(len(dense(matrix))))
-    )
 
 
 def _along(manifold: AffineManifold, basis: Matrix) -> bool:

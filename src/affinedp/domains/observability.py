@@ -22,6 +22,7 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.canonical import eliminate_exactly
 from affinedp.exact.rational import RationalMatrix
 from affinedp.exact.rounding import gamma
+from affinedp.exact.systems import doubled_sum
 
 # Smallest relative eigenvalue of the Gramian of a clearly observable system.
 CLEARLY_OBSERVABLE = 1e-8
@@ -62,23 +63,8 @@ def output_gramian(dynamics: Dynamics) -> FloatArray:
     if dynamics.time_varying or dynamics.horizon <= SHORT:
         return summed_gramian(dynamics)
     with np.errstate(over="ignore", invalid="ignore"):
-        return _finite(doubled_gramian(dynamics.A, dynamics.C, dynamics.horizon))
-
-
-def doubled_gramian(A: FloatArray, C: FloatArray, steps: int) -> FloatArray:
-    """Return ``Σ_{t<steps} (C Aᵗ)ᵀ (C Aᵗ)`` in log₂(steps) products."""
-    total, shift = np.zeros_like(A), np.eye(len(A))
-    part, power = C.T @ C, A
-    left = steps
-    while left:
-        if left & 1:
-            total = total + shift.T @ part @ shift
-            shift = power @ shift
-        left >>= 1
-        if left:
-            part = part + power.T @ part @ power
-            power = power @ power
-    return np.asarray((total + total.T) / 2)
+        total = doubled_sum(dynamics.A.T, dynamics.C.T @ dynamics.C, dynamics.horizon)
+        return _finite(np.asarray((total + total.T) / 2))
 
 
 def summed_gramian(dynamics: Dynamics) -> FloatArray:

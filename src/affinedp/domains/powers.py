@@ -220,9 +220,8 @@ def _limbs(matrix: BigIntegers, count: int) -> tuple[list[FloatArray], int]:
 
 
 def _identity(n: int, bits: int) -> BigIntegers:
-    identity: BigIntegers = np.zeros((n, n), dtype=object)
-    identity[np.diag_indices(n)] = 1 << bits
-    return identity
+    found: BigIntegers = RationalMatrix.identity(n).values << bits
+    return found
 
 
 def _fixed(matrix: FloatArray, bits: int) -> BigIntegers:

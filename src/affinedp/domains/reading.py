@@ -9,6 +9,7 @@ copied: the type of a published label follows from the labels themselves.
 from __future__ import annotations
 
 import datetime
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -18,6 +19,14 @@ from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError, listed
 from affinedp.exact.numbers import LARGEST_WHOLE, real_array
 
+# Where the tables of an engine come from, and what they are called.
+ENGINES = {
+    ("dask", "DataFrame"): "dask",
+    ("dask_expr", "DataFrame"): "dask",
+    ("pyspark", "DataFrame"): "spark",
+    ("polars", "LazyFrame"): "polars",
+    ("affinedp", "Parts"): "parts",
+}
 # Results with their names, in the form that the data had.
 Wrap = Callable[[FloatArray, tuple[str, ...]], Any]
 
@@ -40,6 +49,9 @@ def read_rows(names: tuple[str, ...], x: Any) -> tuple[FloatArray, Wrap]:
         row = x.to_frame().T
         values = _by_name(lambda name: _pandas_column(row[name]), list(x.index), names)
         return values, lambda y, outputs: _series(y[0], outputs, x.name)
+    if isinstance(x, Mapping):
+        values = _by_name(lambda name: real_array(x[name], repr(name), 0)[None], list(x), names)
+        return values, lambda y, outputs: dict(zip(outputs, y[0].tolist()))
     array = real_array(x, "x")
     if array.ndim not in (1, 2) or array.shape[-1] != len(names):
         raise AffineDPError(
@@ -84,12 +96,34 @@ def _is_polars(x: Any) -> bool:
     return type(x).__module__.partition(".")[0] == "polars" and hasattr(type(x), "columns")
 
 
+def engine_of(data: Any) -> str | None:
+    """Return which engine keeps a table, or None; no engine is imported for that."""
+    for kind in type(data).__mro__:
+        found = ENGINES.get((kind.__module__.partition(".")[0], kind.__name__))
+        if found is not None:
+            return found
+    return None
+
+
+def in_parts(data: Any, into: str | os.PathLike[str] | None) -> bool:
+    """Whether a table is released part by part.
+
+    A lazy table of polars is read once, as a whole, unless a folder is given.
+    """
+    engine = engine_of(data)
+    if engine is None and into is not None:
+        raise AffineDPError(
+            "into= is for tables in parts (Dask, Spark, lazy polars); write this one yourself"
+        )
+    return engine is not None and not (engine == "polars" and into is None)
+
+
 def held(x: Any) -> Any:
     """Return data as it is in memory: a lazy table of polars is computed here, once.
 
     So what is checked and charged is what is released, whatever becomes of its sources.
     """
-    return x.collect() if _is_polars(x) and hasattr(x, "collect") else x
+    return x.collect() if engine_of(x) == "polars" else x
 
 
 def _other_columns(missing: list[str], unknown: list[str]) -> str:

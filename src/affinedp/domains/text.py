@@ -21,11 +21,11 @@ import math
 import re
 import sys
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from numbers import Rational
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from affinedp.errors import AffineDPError, EquationError
 
@@ -72,10 +72,7 @@ def parse_equations(
     A backtick inside such a name is doubled.  Equations that the public knows and that are
     missing here are not covered by any promise that is made later.
     """
-    if not isinstance(equations, Iterable):
-        raise AffineDPError(f"equations must be a list of texts, not {type(equations).__name__}")
-    if isinstance(equations, str):
-        raise AffineDPError("equations must be a list of texts, not one: write [...] around it")
+    _refuse_no_list(equations, "equations")
     columns = {} if names is None else _given_columns(names)
     rows = []
     for text in equations:
@@ -103,7 +100,7 @@ def format_equation(
         sign, size = _sign_and_size(row[column])
         if size == "0":
             continue
-        term = _quoted(names[column]) if size == "1" else f"{size}*{_quoted(names[column])}"
+        term = quoted(names[column]) if size == "1" else f"{size}*{quoted(names[column])}"
         if written:
             written += f" {sign or '+'} {term}"
         else:
@@ -112,11 +109,17 @@ def format_equation(
     return f"{written or '0'} = {sign}{size}"
 
 
+def _refuse_no_list(given: Any, what: str) -> None:
+    if isinstance(given, str):
+        raise AffineDPError(f"{what} must be a list of texts, not one: write [...] around it")
+    try:
+        iter(given)  # an array of one number says that it can be gone through
+    except TypeError:
+        raise AffineDPError(f"{what} must be a list of texts, not {type(given).__name__}") from None
+
+
 def _given_columns(names: Sequence[str]) -> dict[str, int]:
-    if not isinstance(names, Iterable):
-        raise AffineDPError(f"names must be a list of texts, not {type(names).__name__}")
-    if isinstance(names, str):
-        raise AffineDPError("names must be a list of texts, not one: write [...] around it")
+    _refuse_no_list(names, "names")
     columns: dict[str, int] = {}
     for column, name in enumerate(names):
         if not isinstance(name, str) or not name:
@@ -387,5 +390,6 @@ def _bits(value: Exact) -> int:
     return max(value.numerator.bit_length(), value.denominator.bit_length())
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """Return a name as equations write it: in backticks unless it is an identifier."""
     return name if name.isidentifier() else "`" + name.replace("`", "``") + "`"

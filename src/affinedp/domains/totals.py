@@ -189,6 +189,26 @@ class Totals(Counts):
         outer[self.order] = inner
         return outer
 
+    def add_up(self, totals: NDArray[Any]) -> NDArray[Any]:
+        """Return numbers of the cells with all totals of them, breadth first, in place.
+
+        Parameters
+        ----------
+        totals : array, shape (n, columns)
+            Of 64 bits, which must be enough, or of Python's integers; 0 where there is a total.
+        """
+        if totals.dtype.kind != "O":
+            passes.added_up(self.parent, totals)
+            return totals
+        for start, stop in reversed(self.level_slices[1:]):
+            np.add.at(totals, self.parent[start:stop], totals[start:stop])
+        return totals
+
+    @cached_property
+    def leaves_below(self) -> Indices:
+        """How many leaves are below every node, or are it, in the given order."""
+        return self.outside(self.add_up(self.leaf.astype(np.int64)[:, None])[:, 0])
+
     # -------------------------------------------------------------- about people
 
     @property
@@ -256,13 +276,8 @@ class Totals(Counts):
         narrow = given.dtype.kind != "O" and given.dtype.itemsize <= 4 and self.n < 2**31
         totals = np.zeros((self.n, len(rows)), np.int64 if narrow else object)
         totals[self.leaf] = rows[:, cells].T
-        if narrow:
-            passes.added_up(self.parent, totals)
-        else:
-            for start, stop in reversed(self.level_slices[1:]):
-                np.add.at(totals, self.parent[start:stop], totals[start:stop])
         single = given.ndim == 1
-        return self.outside(totals).T, lambda y, names: y[0] if single else y
+        return self.outside(self.add_up(totals)).T, lambda y, names: y[0] if single else y
 
 
 def checked_weights(tree: Totals, weights: ArrayLike | None) -> FloatArray:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse
+from affinedp.arrays import EPS, FloatArray, IntArray, Matrix, dense, is_sparse
 from affinedp.errors import AffineDPError, InconsistentEquationsError, listed
 from affinedp.exact.numbers import Rows
 from affinedp.exact.rational import Pairs, Tableau, WholeTableau, coprime, unit_row
@@ -36,8 +36,11 @@ RESIDUAL = 1e-12
 # A pivot that is dropped is at most this many times the rounding error of the elimination.
 DROPPED = 1e3
 BALANCING_ROUNDS = 40
+OUT_OF_RANGE = (
+    "the coefficients of the equations differ so much in size that they leave the range of "
+    "floating point. Rescale the entries"
+)
 SMALLEST = 1e-150
-EPS = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True)
@@ -66,7 +69,7 @@ def eliminate_exactly(
     Also returns the equations that contradict earlier ones: what is left of them is 0 = c.
     """
     tableau = WholeTableau(coprime({**row, n: b}) for row, b in zip(rows, offsets))
-    order, left = tableau.reduce(constant=n)
+    order, left = tableau.reduce(barred=[n])
     contradicting = tuple(sorted(i for i in left if tableau.rows[i]))
     pivots = _indices(column for _, column in order)
     free = np.setdiff1d(np.arange(n), pivots)
@@ -92,10 +95,7 @@ def in_float_range(value: Fraction) -> float:
     except OverflowError:
         number = math.inf
     if value and not SMALLEST < abs(number) < 1 / SMALLEST:
-        raise AffineDPError(
-            "the coefficients of the equations differ so much in size that they leave the range of "
-            "floating point. Rescale the entries"
-        )
+        raise AffineDPError(OUT_OF_RANGE)
     return number
 
 
@@ -184,23 +184,19 @@ def exact_directions(
 ) -> dict[int, Mapping[int, Fraction]] | None:
     """Return, for every entry of a free set, how all entries follow when it moves by 1.
 
-    Entries of the set leave the basis one by one; None if the equations tie them to each other.
+    None if the equations tie them to each other: then all others do not follow.
     """
     assert canonical.exact_rows is not None
-    pivots = [int(p) for p in canonical.pivots]
+    pivots = canonical.pivots.tolist()
     tableau = WholeTableau(
         coprime({p: Fraction(1), **row}) for p, row in zip(pivots, canonical.exact_rows)
     )
-    wanted = set(entries.tolist())
-    for i, leaving in enumerate(pivots):
-        if leaving in wanted:
-            entering = min((j for j in tableau.rows[i] if j not in wanted), default=None)
-            if entering is None:
-                return None
-            tableau.clear(i, entering)
-            pivots[i] = entering
+    order, _ = tableau.reduce(barred=entries.tolist())
+    if len(order) < len(pivots):
+        return None
     found: dict[int, dict[int, Fraction]] = {i: {i: Fraction(1)} for i in entries.tolist()}
-    for row, pivot in zip(tableau.rows, pivots):
+    for i, pivot in order:
+        row = tableau.rows[i]
         for j, value in row.items():
             if j != pivot:
                 found[j][pivot] = Fraction(-value, row[pivot])
@@ -337,10 +333,7 @@ def balancing_units(matrix: Matrix) -> tuple[FloatArray, FloatArray]:
         if np.abs(change).max(initial=0.0) < 0.5:
             break
     if np.abs(row).max(initial=0.0) > 900 or np.abs(column).max(initial=0.0) > 900:
-        raise AffineDPError(
-            "the coefficients of the equations differ so much in size that they leave the range of "
-            "floating point. Rescale the entries"
-        )
+        raise AffineDPError(OUT_OF_RANGE)
     return np.exp2(np.rint(row)), np.exp2(np.rint(column))
 
 

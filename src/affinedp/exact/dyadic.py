@@ -7,7 +7,7 @@ matrix products: both are cut into limbs so short that no partial sum rounds.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -24,6 +24,8 @@ MANTISSA = 53
 # Data larger than this many grid steps (2^LARGEST) would take thousands of limbs.
 LARGEST = 2_000
 AT_ONCE = 2**15
+# Numbers that are scaled at once.
+NUMBERS_AT_ONCE = 1 << 19
 # Sums of 64-bit integers below this do not overflow.
 _WORD = 62
 
@@ -168,6 +170,11 @@ class RationalRow:
         numerators[:] = [int(c * common) for c in row.values()]
         return cls(np.array(list(row), dtype=np.intp), numerators, common, int(off * common))
 
+    @property
+    def weight(self) -> Fraction:
+        """The sum of the absolute coefficients."""
+        return Fraction(sum(map(abs, self.numerators.tolist())), self.denominator)
+
     def rounded(self, points: FloatArray, exponent: int) -> BigIntegers:
         """Return the nearest multiples of ``2**exponent``, ties to even, one per row of points."""
         total, divisor = self._quotient(points, exponent)
@@ -212,7 +219,8 @@ class Scaled:
     """The integers ``q X``, to which noise Z is added; what comes out is ``(q X + Z) / q``."""
 
     counts: NDArray[Any] = field(repr=False)  # X, exact: int64, or Python integers of any size
-    q: Integers = field(repr=False)  # positive, of the same shape
+    # positive, of the same shape; or what makes those of some rows, where all would take memory
+    q: Integers | Callable[[slice], Integers] = field(repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -220,45 +228,57 @@ class Scaled:
         return self.counts.shape
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
-        return np.asarray(self.counts.astype(object) * self.q.astype(object))
+        q = self._scales(slice(0, len(self.counts)))
+        return np.asarray(self.counts.astype(object) * q.astype(object))
 
     def __add__(self, drawn: NDArray[Any]) -> FloatArray:
-        """Return ``(q X + Z) / q`` from its whole part and its remainder.
+        """Return ``(q X + Z) / q``, some rows at a time."""
+        found = np.empty(self.shape)
+        step = max(1, NUMBERS_AT_ONCE // max(1, math.prod(self.shape[1:])))
+        for start in range(0, len(found), step):
+            rows = slice(start, min(start + step, len(found)))
+            found[rows] = _quotients(self.counts[rows], self._scales(rows), drawn[rows])
+        return found
 
-        They say no more than q X + Z does: with Z = a q + r and 0 ≤ r < q, the whole part is X + a
-        and the remainder r, and nothing wider than X is formed.  (If X + a left the range of 64
-        bits it would wrap around, still as a function of q X + Z alone.)
-        """
-        counts, q = self.counts, self.q
-        if counts.dtype.kind == "O" or drawn.dtype.kind == "O":
-            drawn, wide = drawn.astype(object), q.astype(object)
-            whole = drawn // wide
-            rest = drawn - whole * wide
-            whole = whole + counts.astype(object)
-        else:
-            whole = drawn // q
-            rest = drawn - whole * q
-            whole = whole + counts
-        return np.asarray(whole.astype(float) + rest.astype(float) / q)
+    def _scales(self, rows: slice) -> Integers:
+        return self.q(rows) if callable(self.q) else self.q[rows]
+
+
+def _quotients(counts: NDArray[Any], q: Integers, drawn: NDArray[Any]) -> FloatArray:
+    """``(q X + Z) / q`` from its whole part and its remainder.
+
+    They say no more than q X + Z does: with Z = a q + r and 0 ≤ r < q, the whole part is X + a and
+    the remainder r, and nothing wider than X is formed.  (If X + a left the range of 64 bits it
+    would wrap around, still as a function of q X + Z alone.)
+    """
+    below = q
+    if counts.dtype.kind == "O" or drawn.dtype.kind == "O":
+        counts, q, drawn = (part.astype(object) for part in (counts, q, drawn))
+    whole = drawn // q
+    rest = drawn - whole * q
+    whole = whole + counts
+    return np.asarray(whole.astype(float) + rest.astype(float) / below)
 
 
 @dataclass(frozen=True, eq=False)
 class SideBySide:
-    """Several of them below each other: those that need wide integers do not widen the others."""
+    """Several of them, in shapes of their own: those that need wide integers widen no others."""
 
-    parts: tuple[Scaled, ...] = field(repr=False)  # each of shape (p, 1)
+    parts: tuple[Scaled, ...] = field(repr=False)
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the integers."""
-        return (sum(len(part.q) for part in self.parts), 1)
+        """Of the integers, below each other."""
+        return (sum(part.counts.size for part in self.parts), 1)
 
     def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
-        return np.concatenate([np.asarray(part) for part in self.parts])
+        return np.concatenate([np.asarray(part).reshape(-1, 1) for part in self.parts])
 
-    def __add__(self, drawn: NDArray[Any]) -> FloatArray:
-        ends = np.cumsum([len(part.q) for part in self.parts])[:-1]
-        return np.concatenate([part + own for part, own in zip(self.parts, np.split(drawn, ends))])
+    def __add__(self, drawn: NDArray[Any]) -> list[FloatArray]:
+        """Return what comes out of every part."""
+        ends = np.cumsum([part.counts.size for part in self.parts])[:-1]
+        own = np.split(drawn[:, 0], ends)
+        return [part + some.reshape(part.shape) for part, some in zip(self.parts, own)]
 
 
 def wide_product(matrix: Integers, table: NDArray[Any], most: int) -> NDArray[Any]:

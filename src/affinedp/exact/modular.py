@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
 from affinedp.errors import AffineDPError
 from affinedp.exact.canonical import Canonical
-from affinedp.exact.numbers import Rows, meaning
+from affinedp.exact.numbers import Rows, meaning, nonzeros
 from affinedp.exact.rational import Tableau
 
 if TYPE_CHECKING:
@@ -421,14 +421,9 @@ def _coefficients(
         terms = [(i, j, value) for i, row in enumerate(exact) for j, value in row.items() if value]
         rows, columns = np.array([term[:2] for term in terms], dtype=np.intp).reshape(-1, 2).T
         found = residues_of_rationals([value for _, _, value in terms], prime)
-    elif is_sparse(matrix):
-        entries = matrix.tocsr().tocoo()
-        kept = entries.data != 0
-        rows, columns = entries.row[kept], entries.col[kept]
-        found = residues_of_floats(entries.data[kept], prime)
     else:
-        rows, columns = np.nonzero(matrix)
-        found = residues_of_floats(np.asarray(matrix)[rows, columns], prime)
+        rows, columns, values = nonzeros(matrix.tocsr() if is_sparse(matrix) else matrix)
+        found = residues_of_floats(values, prime)
     if not np.all(found):
         raise ArithmeticError(VANISHES)
     return rows, columns, found

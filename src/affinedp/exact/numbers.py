@@ -86,6 +86,15 @@ def meaning(value: float) -> Fraction:
     return Fraction(value) if found is None else found
 
 
+def rounded_up(value: float | Fraction) -> float:
+    """Return the least double that is not below a number."""
+    try:
+        near = float(value)
+    except OverflowError:
+        return math.inf if value > 0 else -float(np.finfo(float).max)
+    return near if math.isinf(near) or Fraction(near) >= value else math.nextafter(near, math.inf)
+
+
 def short_numbers(values: Iterable[float], longest: int = SHORT_BINARY) -> list[Fraction] | None:
     """Return what doubles stand for, or None if one of them is a binary number of full length."""
     found = []
@@ -136,9 +145,10 @@ def nonzeros(matrix: Matrix) -> tuple[IntArray, IntArray, FloatArray]:
 def given_rows(matrix: Matrix) -> list[dict[int, Fraction]]:
     """Return the rows of a matrix of doubles as the numbers that they stand for."""
     rows: list[dict[int, Fraction]] = [{} for _ in range(matrix.shape[0])]
-    row, column, values = nonzeros(matrix)
-    for i, j, value in zip(row.tolist(), column.tolist(), values.tolist()):
-        rows[i][j] = meaning(value)
+    row, column, values = (part.tolist() for part in nonzeros(matrix))
+    known = {value: meaning(value) for value in set(values)}  # a few stand for a million
+    for i, j, value in zip(row, column, values):
+        rows[i][j] = known[value]
     return rows
 
 
@@ -199,6 +209,23 @@ def whole_number(value: Any, name: str, least: int = 1, most: int | None = None)
     return int(value)
 
 
+def real_number(
+    value: Any,
+    name: str,
+    least: float = -math.inf,
+    below: float = math.inf,
+    *,
+    positive: bool = False,
+) -> float:
+    """Return one number in a range, exactly as it was given, or refuse it by ``name``."""
+    found = float(real_array(value, name, 0))
+    if found < least or found >= below or (positive and found <= 0):
+        wanted = "positive" if positive else f"at least {least:g}"
+        end = "" if below == math.inf else f" and below {below:g}"
+        raise AffineDPError(f"{name} must be {wanted}{end}, not {value!r}")
+    return found
+
+
 def whole_array(value: Any, name: str) -> NDArray[Any]:
     """Return counts exactly as given: in their own type, in 64 bits, or in Python's integers.
 
@@ -245,7 +272,7 @@ def real_array(
         raise AffineDPError(f"{_at(name, place)} {NOT_KEPT}: {way_out}")
     check_finite(doubles, name)
     if ndim is not None and doubles.ndim != ndim:
-        shape = {1: "a vector", 2: "a matrix"}.get(ndim, f"{ndim}-dimensional")
+        shape = {0: "one number", 1: "a vector", 2: "a matrix"}.get(ndim, f"{ndim}-dimensional")
         raise AffineDPError(f"{name} must be {shape}, but has shape {doubles.shape}")
     return doubles
 
@@ -263,6 +290,7 @@ def real_matrix(value: object, name: str, way_out: str = WAY_OUT) -> Matrix:
     data = real_array(entries.data, f"{name}.data", 1, way_out)
     at = (np.asarray(entries.row), np.asarray(entries.col))
     matrix = sparse.csr_array((data, at), shape=entries.shape)
+    matrix.sum_duplicates()
     if matrix.nnz < len(data) and not _whole_sums(data):
         raise AffineDPError(
             f"{name} has several numbers for one place, and adding them up would round: give each "

@@ -29,6 +29,8 @@ BigIntegers = NDArray[Any]  # Python integers in an object array
 # Matrices up to FEW are decided by their minors, which grow long beyond MOST_ELIMINATED rows.
 FEW = 3
 MOST_ELIMINATED = 20
+# Two products of minors of so many bits add up in 64.
+MINOR_BITS = 30
 
 
 def common_denominator(values: Iterable[Fraction]) -> int:
@@ -55,6 +57,22 @@ def transposed(rows: Rows, width: int) -> list[dict[int, Fraction]]:
             if value:
                 columns[j][i] = value
     return columns
+
+
+def combination(
+    terms: Iterable[tuple[Fraction | int, Mapping[int, Fraction]]],
+) -> dict[int, Fraction]:
+    """Return the sum of multiples of rows, without zeros."""
+    total: dict[int, Fraction] = {}
+    for weight, row in terms:
+        for j, value in row.items():
+            total[j] = total.get(j, Fraction(0)) + weight * value
+    return {j: value for j, value in total.items() if value}
+
+
+def dot(row: Mapping[int, Fraction], vector: Mapping[int, Fraction]) -> Fraction:
+    """Return the sum of the products of what stands in the same places."""
+    return sum((value * vector[j] for j, value in row.items() if j in vector), Fraction(0))
 
 
 def coprime(row: Mapping[int, Fraction | int]) -> WholeRow:
@@ -116,13 +134,14 @@ class Tableau(Generic[Number]):
         """Return the target without the pivot column."""
         raise NotImplementedError
 
-    def reduce(self, small: float = 0.0, constant: int = -1) -> tuple[Pairs, list[int]]:
+    def reduce(self, small: float = 0.0, barred: Iterable[int] = ()) -> tuple[Pairs, list[int]]:
         """Bring the rows to ``[I | X]`` form: (row, pivot column) pairs, and the rows put off.
 
         The shortest row is taken first, and in it the large entry whose column is shortest, which
-        keeps network matrices sparse.  The column ``constant`` is never a pivot.  A row whose
-        entries are all at most ``small`` is put off: in rounding it may be a dependent one.
+        keeps network matrices sparse.  Columns that are barred are never pivots.  A row whose
+        other entries are all at most ``small`` is put off: in rounding it may be a dependent one.
         """
+        never = set(barred)
         heap = [(len(row), i) for i, row in enumerate(self.rows)]
         heapq.heapify(heap)
         order: Pairs = []
@@ -133,7 +152,7 @@ class Tableau(Generic[Number]):
             if len(row) != length:
                 heapq.heappush(heap, (len(row), i))
                 continue
-            sizes = {j: abs(value) for j, value in row.items() if j != constant}
+            sizes = {j: abs(value) for j, value in row.items() if j not in never}
             largest = max(sizes.values(), default=0)
             if largest <= small:
                 postponed.append(i)
@@ -165,27 +184,20 @@ def unit_row(row: WholeRow, pivot: int) -> dict[int, Fraction]:
     return {j: Fraction(value, row[pivot]) for j, value in row.items()}
 
 
-def null_vector(rows: Iterable[WholeRow], width: int) -> list[int] | None:
-    """Return the vector of integers that the rows map to zero, or None if it is not unique."""
-    tableau = WholeTableau(dict(row) for row in rows)
-    order, _ = tableau.reduce()
-    (*free,) = set(range(width)) - {pivot for _, pivot in order}
-    if len(free) != 1:
-        return None
-    unit = math.lcm(*(tableau.rows[i][pivot] for i, pivot in order))
-    values = [unit] * width
-    for i, pivot in order:
-        row = tableau.rows[i]
-        values[pivot] = -row.get(free[0], 0) * (unit // row[pivot])
-    return values
-
-
 def exact_circuit(columns: Sequence[Mapping[int, Fraction]]) -> list[int] | None:
     """Return nonzero integers that map these columns to zero, or None if they are no circuit."""
     height = max((i for column in columns for i in column), default=-1) + 1
-    rows = (coprime(row) for row in transposed(columns, height) if row)
-    found = null_vector(rows, len(columns))
-    return found if found is not None and all(found) else None
+    tableau = WholeTableau(coprime(row) for row in transposed(columns, height) if row)
+    order, _ = tableau.reduce()
+    (*free,) = set(range(len(columns))) - {pivot for _, pivot in order}
+    if len(free) != 1:
+        return None
+    unit = math.lcm(*(tableau.rows[i][pivot] for i, pivot in order))
+    found = [unit] * len(columns)
+    for i, pivot in order:
+        row = tableau.rows[i]
+        found[pivot] = -row.get(free[0], 0) * (unit // row[pivot])
+    return found if all(found) else None
 
 
 class Echelon:
@@ -246,6 +258,30 @@ def adjugate(matrix: Sequence[Sequence[int]]) -> tuple[int, list[list[int]]]:
         before = pivot
     # every diagonal entry is the determinant up to the sign of the exchanges
     return sign * before, [[sign * c for c in row[size:]] for row in rows]
+
+
+def adjugates(matrices: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return the same for many matrices with an inverse, in 64 bits where all numbers fit."""
+    count, size, _ = matrices.shape
+    # all numbers on the way are minors of the rows, beside the identity: Hadamard bounds them
+    largest = int(np.abs(matrices).max(initial=1))
+    bits = size * (math.log2(largest) + math.log2(size) / 2)
+    kind = np.int64 if bits < MINOR_BITS else object
+    beside = np.broadcast_to(np.eye(size, dtype=np.int64).astype(kind), matrices.shape)
+    rows = np.concatenate([matrices.astype(kind), beside], axis=2)
+    each = np.arange(count)
+    before = signs = np.ones(count, dtype=np.int64).astype(kind)
+    for k in range(size):
+        place = k + np.argmax(rows[:, k:, k] != 0, axis=1)
+        lead = rows[each, place]
+        rows[each, place] = rows[:, k]
+        signs = np.where(place == k, signs, -signs)
+        pivot = lead[:, k]
+        rows = pivot[:, None, None] * rows - rows[:, :, k, None] * lead[:, None, :]
+        rows //= before[:, None, None]
+        rows[:, k] = lead
+        before = pivot
+    return signs * before, signs[:, None, None] * rows[:, :, size:]
 
 
 def inverse(matrix: Sequence[Rationals]) -> list[list[Fraction]] | None:
@@ -359,11 +395,6 @@ class RationalMatrix:
         common = math.gcd(determinant, *whole.ravel().tolist())
         sign = 1 if determinant > 0 else -1
         return RationalMatrix(whole // (sign * common), abs(determinant) // common)
-
-    @property
-    def power_of_two(self) -> bool:
-        """Whether every entry is a whole number times one power of two."""
-        return self.over & (self.over - 1) == 0
 
 
 def positive_definite(matrix: RationalMatrix) -> bool:

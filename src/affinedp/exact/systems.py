@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import rounded_up
 from affinedp.exact.rational import RationalMatrix, positive_definite
 from affinedp.parts import Part, frozen
 
@@ -101,13 +102,7 @@ class LinearSystem(Part):
             return np.zeros((0, 0))
         if steps is None:
             return lyapunov(self.A, self.B @ self.B.T)
-        found, shift = np.zeros_like(self.A), np.eye(self.order)
-        doubled, power = self.B @ self.B.T, self.A
-        while steps:
-            if steps & 1:
-                found, shift = found + shift @ doubled @ shift.T, power @ shift
-            doubled, power, steps = doubled + power @ doubled @ power.T, power @ power, steps >> 1
-        return found
+        return doubled_sum(self.A, self.B @ self.B.T, steps)
 
     def output_covariance(self, steps: int | None = None) -> FloatArray:
         """Return the output's covariance under unit white noise, stationary or at the last step."""
@@ -137,6 +132,18 @@ class LinearSystem(Part):
     def exact(self) -> ExactSystem:
         """Return the same system with its doubles as exact numbers."""
         return ExactSystem(*map(RationalMatrix.of, self.matrices))
+
+
+def doubled_sum(A: FloatArray, Q: FloatArray, steps: int) -> FloatArray:
+    """Return ``Σ_{t<steps} Aᵗ Q (Aᵗ)ᵀ`` in log₂(steps) products."""
+    total, shift = np.zeros_like(A), np.eye(len(A))
+    while steps:
+        if steps & 1:
+            total, shift = total + shift @ Q @ shift.T, A @ shift
+        steps >>= 1
+        if steps:
+            Q, A = Q + A @ Q @ A.T, A @ A
+    return total
 
 
 def lyapunov(A: FloatArray, Q: FloatArray) -> FloatArray:
@@ -219,7 +226,7 @@ class Energy:
         """Return a bound on the energy that is still to come some steps after the impulse."""
         system, X = self.system.floats(), self.X.floats()
         state = np.linalg.matrix_power(system.A, steps - 1) @ system.B[:, i]
-        return float(state @ X @ state) * (1 + 1e-9) + ROUNDING * upper(self.of(i))
+        return float(state @ X @ state) * (1 + 1e-9) + ROUNDING * rounded_up(self.of(i))
 
 
 def energy_certificate(system: ExactSystem) -> Energy:
@@ -256,7 +263,7 @@ def _proves(X: RationalMatrix, A: RationalMatrix, outputs: RationalMatrix) -> bo
 def _units(A: FloatArray, C: FloatArray) -> FloatArray:
     """Powers of two that make the diagonal of X about one; changing to them is exact."""
     size = np.abs(C).max(initial=0.0) ** 2
-    X = _solved(A, C.T @ C + np.eye(len(A)) * (1e-6 * size + 1e-280))
+    X = lyapunov(A.T, C.T @ C + np.eye(len(A)) * (1e-6 * size + 1e-280))
     diagonal = np.sqrt(np.maximum(np.diagonal(X), 1e-280))
     return np.ldexp(1.0, -np.frexp(diagonal)[1])
 
@@ -266,16 +273,12 @@ def _candidate(A: FloatArray, C: FloatArray, units: FloatArray, slack: float) ->
     scaled, seen = A * units / units[:, None], C * units
     added = slack * max(float(np.trace(seen.T @ seen)) / len(A), 1e-280)
     try:
-        X = _solved(scaled, seen.T @ seen + added * np.eye(len(A)))
+        X = lyapunov(scaled.T, seen.T @ seen + added * np.eye(len(A)))
     except (np.linalg.LinAlgError, ValueError):
         return None
     if not np.all(np.isfinite(X)):
         return None
     return np.asarray((X + X.T) / 2 / units / units[:, None])
-
-
-def _solved(A: FloatArray, Q: FloatArray) -> FloatArray:
-    return lyapunov(A.T, Q)
 
 
 def window_energy(proof: Energy, i: int, length: int) -> float:
@@ -285,7 +288,7 @@ def window_energy(proof: Energy, i: int, length: int) -> float:
     largest eigenvalue of a matrix of that size.
     """
     if length == 1:
-        return upper(proof.of(i))
+        return rounded_up(proof.of(i))
     states, seen = _responses(proof.system, i, length)
     X = proof.X.floats()
     p = seen.shape[1]
@@ -402,7 +405,7 @@ def decay_certificate(A: RationalMatrix) -> Decay:
         rate = (1 - min(radius, 1.0) ** 2) / share
         if rate <= 0:
             break
-        P = _solved(near.T / math.sqrt(1 - rate), np.eye(n))
+        P = lyapunov(near / math.sqrt(1 - rate), np.eye(n))
         P = (P + P.T) / 2
         if not np.all(np.isfinite(P)):
             continue
@@ -413,9 +416,3 @@ def decay_certificate(A: RationalMatrix) -> Decay:
         if positive_definite(kept) and positive_definite(above):
             return Decay(P, floor, rate / 2)
     raise AffineDPError("it could not be proved that the noise filter forgets")
-
-
-def upper(value: Fraction) -> float:
-    """Return a double that is at least this number."""
-    near = float(value)
-    return near if Fraction(near) >= value else math.nextafter(near, math.inf)

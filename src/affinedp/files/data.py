@@ -8,15 +8,18 @@ import warnings
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal, InvalidOperation
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from affinedp.arrays import EPS, FloatArray
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.exact.numbers import NOT_KEPT, says_decimal
 from affinedp.files.values import check_names, visible
 from affinedp.files.writing import replacing
+from affinedp.intervals import ROUNDED
 
 IN_MANY_FILES = (
     "A table in many files is released in Python: read it with dask.dataframe.read_parquet or "
@@ -34,6 +37,8 @@ MOST_CELLS = 20_000_000
 MOST_COLUMNS = 100_000
 # Numbers of so few characters have at most 15 digits, which every double keeps.
 SHORT = 15
+# Kinds of data files, with the package that reads and writes each.
+NEEDED = {".csv": "pandas", ".parquet": "pyarrow", ".xlsx": "openpyxl"}
 
 
 def read_table(
@@ -41,6 +46,7 @@ def read_table(
     *,
     long_numbers: Literal["refuse", "text"] = "refuse",
     content: bytes | None = None,
+    most_columns: int = MOST_COLUMNS,
 ) -> Any:
     """Read a CSV, Parquet or Excel file into a DataFrame, or refuse it with one clear sentence.
 
@@ -62,23 +68,22 @@ def read_table(
         if content is None and not path.is_file():
             raise AffineDPError(f"{path} is not a file")
         if kind == ".xlsx":
-            frame = _read_excel(path, source)
+            frame = _read_excel(path, source, most_columns)
         elif kind == ".csv":
             with path.open("rb") if content is None else io.BytesIO(content) as file:
-                _check_size(path, *_csv_size(path, file))
+                _check_size(path, *_csv_size(path, file), most_columns)
                 file.seek(0)
                 _check_separator(path, file)
             frame = _read_csv(pandas, path, source, long_numbers)
         else:
-            _check_size(path, *_parquet_size(path, source))
+            _check_size(path, *_parquet_size(path, source), most_columns)
             frame = _read_parquet(source)
     except OSError as error:
         raise AffineDPError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise AffineDPError(f"{path.name} is not text in UTF-8") from None
     except ImportError:
-        needed = "openpyxl" if kind == ".xlsx" else "pyarrow"
-        raise MissingExtraError(needed, "tables") from None
+        raise MissingExtraError(NEEDED[kind], "tables") from None
     except AffineDPError:
         raise
     except MemoryError:  # a few bytes may stand for many
@@ -189,21 +194,23 @@ def _read_parquet(source: Source) -> Any:
     return columns.to_pandas(integer_object_nulls=True)
 
 
-def _read_excel(path: Path, source: Source) -> Any:
+def _read_excel(path: Path, source: Source, most_columns: int) -> Any:
     """The first sheet: names in the first row, numbers and texts as they stand there."""
     import pandas
     from openpyxl import load_workbook
 
-    check_unpacked(path.name, source())
+    _check_unpacked(path.name, source())
     book = load_workbook(source(), read_only=True, data_only=True)
     try:
         sheet = book.worksheets[0]
-        _check_size(path, (sheet.max_row or 0) * (sheet.max_column or 0), sheet.max_column or 0)
+        columns = sheet.max_column or 0
+        _check_size(path, (sheet.max_row or 0) * columns, columns, most_columns)
         rows, cells = [], 0
         for row in sheet.iter_rows(values_only=True):
             rows.append(list(row))
             cells += len(row)
-            _check_size(path, cells, len(row))  # a sheet need not say its size, or say it rightly
+            # a sheet need not say its size, or say it rightly
+            _check_size(path, cells, len(row), most_columns)
     finally:
         book.close()
     while rows and all(value is None for value in rows[-1]):
@@ -213,11 +220,11 @@ def _read_excel(path: Path, source: Source) -> Any:
         raise AffineDPError(f"{path.name}: the first row of the first sheet must hold names")
     if len(set(names)) < len(names):
         raise AffineDPError(f"{path.name} has two columns with the same name")
-    columns = {name: [row[place] for row in rows[1:]] for place, name in enumerate(names)}
-    return pandas.DataFrame(columns, columns=list(names))
+    held = {name: [row[place] for row in rows[1:]] for place, name in enumerate(names)}
+    return pandas.DataFrame(held, columns=list(names))
 
 
-def check_unpacked(name: str, source: Any) -> None:
+def _check_unpacked(name: str, source: Any) -> None:
     """Refuse an Excel file that is small only while it is packed."""
     with zipfile.ZipFile(source) as packed:
         if sum(part.file_size for part in packed.infolist()) > MOST_UNPACKED:
@@ -249,8 +256,8 @@ def _parquet_size(path: Path, source: Source) -> tuple[int, int]:
     return about.num_rows * about.num_columns, about.num_columns
 
 
-def _check_size(path: Path, cells: int, columns: int) -> None:
-    for count, most, what in ((cells, MOST_CELLS, "cells"), (columns, MOST_COLUMNS, "columns")):
+def _check_size(path: Path, cells: int, columns: int, most_columns: int) -> None:
+    for count, most, what in ((cells, MOST_CELLS, "cells"), (columns, most_columns, "columns")):
         if count > most:
             raise AffineDPError(f"{path.name} has more than {most:,} {what}, more than are read")
 
@@ -275,15 +282,53 @@ def with_ends(frame: Any, ends: Mapping[Any, tuple[Any, Any]]) -> dict[Any, Any]
     return columns
 
 
-def write_table(frame: Any, path: Path, *, whole: bool = False) -> None:
+def reach_of(mechanism: Any, bound: float | None = None) -> FloatArray | None:
+    """Return how far outputs may be off, 95 times in 100; None for noise of which that is unknown.
+
+    Noise is symmetric, so this is known before anything is charged.
+    """
+    try:
+        zeros = np.zeros(len(mechanism.output_names))
+        return np.asarray(mechanism.interval(zeros, bound=bound).high)
+    except AffineDPError:
+        return None
+
+
+def as_published(
+    mechanism: Any, published: Any, reach: FloatArray | None, among: Any = None
+) -> Any:
+    """Return what a file holds of a release: outputs with their intervals, among other columns.
+
+    What is whole is written as 29 and not 29.0: what the mechanism is known for, never what numbers
+    happen to be.
+    """
+    from pandas import DataFrame
+
+    whole = mechanism.publishes_whole_numbers
+
+    def exact(numbers: Any) -> Any:
+        fits = whole and (np.abs(numbers) < 2.0**63).all()
+        return numbers.astype(np.int64) if fits else numbers
+
+    numbers = {name: published[name].to_numpy() for name in published}
+    ends = {}
+    for name, far in zip(mechanism.output_names, () if reach is None else reach):
+        width = far + ROUNDED * EPS * np.abs(numbers[name])
+        low, high = numbers[name] - width, numbers[name] + width
+        if whole:  # and so is what is true
+            low, high = np.ceil(low), np.floor(high)
+        ends[name] = exact(low), exact(high)
+    columns = {name: exact(one) for name, one in numbers.items()}
+    table = DataFrame(columns) if among is None else among.assign(**columns)
+    return DataFrame(with_ends(table, ends))
+
+
+def write_table(frame: Any, path: Path) -> None:
     """Write the columns of a DataFrame as CSV, Parquet or Excel, at once or not at all.
 
-    Nothing else is written: no index, no attributes, no notes of pandas in a Parquet file.  With
-    ``whole``, 29 and not 29.0: what the mechanism is known for, never what numbers happen to be.
+    Nothing else is written: no index, no attributes, no notes of pandas in a Parquet file.
     """
     kind = _kind(path)
-    if whole and (frame.abs().to_numpy() < 2.0**63).all():
-        frame = frame.astype("int64")
     with replacing(path) as part:
         try:
             if kind == ".csv":
@@ -295,8 +340,7 @@ def write_table(frame: Any, path: Path, *, whole: bool = False) -> None:
         except OSError:
             raise
         except ImportError:
-            needed = "openpyxl" if kind == ".xlsx" else "pyarrow"
-            raise MissingExtraError(needed, "tables") from None
+            raise MissingExtraError(NEEDED[kind], "tables") from None
         except Exception as error:  # pyarrow raises many kinds for what it cannot hold
             reason = visible(str(error)[:200])
             raise AffineDPError(f"{path} cannot be written: {reason}") from None
@@ -309,11 +353,15 @@ def _write_parquet(frame: Any, path: Path) -> None:
     parquet.write_table(columns.replace_schema_metadata(None), path)
 
 
-def check_writable(path: Path) -> None:
-    """Refuse a place where nothing can be written, before anything is charged."""
-    _kind(path)
-    if path.is_dir():
-        raise AffineDPError(f"{path} cannot be written: it is a folder")
+def check_writable(path: Path, *, page: bool = False) -> None:
+    """Refuse a place where no table, or page, can be written, before anything is charged."""
+    if page and path.suffix.lower() == ".pdf":
+        raise AffineDPError(f"{path}: a report is an HTML page, which prints: name it .html")
+    if not page and find_spec(NEEDED[_kind(path)]) is None:
+        raise MissingExtraError(NEEDED[_kind(path)], "tables")
+    if path.exists() and not path.is_file():
+        what = "a folder" if path.is_dir() else "not a file"
+        raise AffineDPError(f"{path} cannot be written: it is {what}")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise AffineDPError(f"{path} cannot be written: no such folder, or no permission")
 
@@ -327,7 +375,7 @@ def _refuse_folder(path: Path) -> None:
 
 def _kind(path: Path) -> str:
     kind = path.suffix.lower()
-    if kind not in (".csv", ".parquet", ".xlsx"):
+    if kind not in NEEDED:
         raise AffineDPError(f"{path.name}: data files end in .csv, .parquet or .xlsx")
     return kind
 

@@ -12,9 +12,11 @@ import json
 import re
 import tomllib
 import unicodedata
+from array import array
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -55,12 +57,10 @@ _QUOTED = re.compile(
 _KEYS_AND_NUMBERS = re.compile(r"[\w\-.\" \t]+")
 MOST_NUMBERS = 50_000_000  # in one matrix that is made: 400 MB
 MOST_CELLS = 20_000_000  # in one CSV file
-MOST_CELLS_ONE_BY_ONE = 1_000_000  # in one that must be read in Python
 
 _CELL = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]*)?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
-# With these characters only, NumPy takes what _CELL takes.
+# With these characters only, Python's float takes what _CELL takes.
 _PLAIN = re.compile(r"[0-9eE+\-., \t\r\n]*")
-_BLANK_LINES = ("\n\n", "\n\r", "\r\r")
 
 
 def read_document(file: Path, text: str | None = None) -> dict[str, Any]:
@@ -71,15 +71,20 @@ def read_document(file: Path, text: str | None = None) -> dict[str, Any]:
     if text is None:
         text = read_text(file, "the problem file", MOST_BYTES[kind])
     text = unicodedata.normalize("NFC", text)  # one encoding for letters that look alike
-    check_values(text, MOST_VALUES[kind])
+    return parsed(text, kind, MOST_VALUES[kind])
+
+
+def parsed(text: str, kind: str, most: int) -> dict[str, Any]:
+    """Return what a TOML or JSON text says, within the limits that every reader keeps."""
+    check_values(text, most)
     try:
-        document = _from_toml(text) if kind == ".toml" else from_json(text)
+        document = _from_toml(text) if kind == ".toml" else _from_json(text)
     except RecursionError:
-        raise AffineDPError("the problem file is nested too deeply") from None
+        raise AffineDPError("it is nested too deeply") from None
     except ValueError as error:
         raise AffineDPError(f"not valid {kind[1:].upper()}: {error}") from None
     if not isinstance(document, dict):
-        raise AffineDPError("a problem in JSON must be an object {...}")
+        raise AffineDPError("what stands in JSON must be an object {...}")
     check_texts(document, text)
     return document
 
@@ -125,8 +130,7 @@ def check_values(text: str, most: int) -> None:
         )
 
 
-def from_json(text: str) -> Any:
-    """Return what a JSON text says; a key that appears twice is refused."""
+def _from_json(text: str) -> Any:
     return json.loads(text, parse_float=_reader_of(text), object_pairs_hook=_without_repeats)
 
 
@@ -220,65 +224,41 @@ def _csv_table(file: Path, where: str, names: Sequence[str] | None) -> Table:
         raise AffineDPError(f"{where}: a text must name a .csv file, not {shown(file.name)}")
     where = f"{where}: {file.name}"
     text = read_text(file, where, MOST_BYTES[".csv"]).rstrip()
-    cells = sum(map(text.count, ",\n\r"))
-    if cells > MOST_CELLS:
+    if sum(map(text.count, ",\n\r")) > MOST_CELLS:
         raise AffineDPError(f"{where} has more than {MOST_CELLS:,} cells")
     lines = io.StringIO(text, newline="")
+    reader = csv.reader(lines, strict=True)
+    found, blank = array("d"), 0
     try:
-        header = _header(next(csv.reader(lines, strict=True), []), f"{where}: row 1", names)
-    except csv.Error as error:
-        raise AffineDPError(f"{where}: row 1: {error}") from None
-    found = _read_at_once(text[lines.tell() if header else 0 :])
-    if found is None:
-        if cells > MOST_CELLS_ONE_BY_ONE:
-            raise AffineDPError(
-                f"{where}: a row is blank or has another length, or a cell is no plain number; "
-                f"of so many cells ({cells:,}) only plain numbers are read"
-            )
-        found = _read_one_by_one(text, where, header)
-    if header is not None and found.shape[1] != len(header):
-        row = f"row 2 has {found.shape[1]} cells, the first row has {len(header)}"
-        raise AffineDPError(f"{where}: {row}")
-    return Table(found, header)
-
-
-def _read_at_once(text: str) -> FloatArray | None:
-    """The numbers if they are written plainly, in rows of one length; otherwise nothing."""
-    if not _PLAIN.fullmatch(text) or text[:1] in ("", "\n", "\r"):
-        return None
-    if may_vanish(text) or any(pair in text for pair in _BLANK_LINES):
-        return None
-    try:
-        found = np.loadtxt(io.StringIO(text, newline=""), delimiter=",", comments=None, ndmin=2)
-    except ValueError:
-        return None
-    return found if np.isfinite(found).all() else None
-
-
-def _read_one_by_one(text: str, where: str, header: tuple[str, ...] | None) -> FloatArray:
-    """The numbers, or what is wrong and where."""
-    reader = csv.reader(io.StringIO(text, newline=""), strict=True)
-    rows, width, blank = list[list[float]](), len(header or ()), 0
-    try:
-        if header:
-            next(reader)
-        for cells in reader:
-            line = f"{where}: row {reader.line_num}"
-            cells = [cell.strip() for cell in cells]
-            if cells in ([], [""]):
-                blank = blank or reader.line_num
+        first = next(reader, [])
+        header = _header(first, f"{where}: row 1", names)
+        begin = lines.tell() if header else 0
+        plain = _PLAIN.fullmatch(text, begin) and not may_vanish(text[begin:])
+        for cells in reader if header else chain([first], reader):
+            line = reader.line_num
+            if len(cells) < 2 and not "".join(cells).strip():
+                blank = blank or line
                 continue
             if blank:
                 raise AffineDPError(f"{where}: row {blank} is blank")
-            rows.append([_cell(cell, f"{line}, column {j}") for j, cell in enumerate(cells, 1)])
-            width = width or len(cells)
-            if len(cells) != width:
-                raise AffineDPError(f"{line} has {len(cells)} cells, the first row has {width}")
+            try:
+                found.extend(map(float if plain else _cell, cells))
+            except ValueError:
+                for j, cell in enumerate(cells, 1):
+                    _cell(cell, f"{where}: row {line}, column {j}")
+            if len(cells) != len(first):
+                counts = f"{len(cells)} cells, the first row has {len(first)}"
+                raise AffineDPError(f"{where}: row {line} has {counts}")
     except csv.Error as error:
         raise AffineDPError(f"{where}: row {reader.line_num}: {error}") from None
-    if not rows:
+    if not found:
         raise AffineDPError(f"{where} holds no numbers")
-    return np.array(rows)
+    numbers = np.array(found).reshape(-1, len(first))
+    if not np.isfinite(numbers).all():
+        row, column = np.argwhere(~np.isfinite(numbers))[0] + 1
+        row += header is not None
+        raise AffineDPError(f"{where}: row {row}, column {column} must be a finite number")
+    return Table(numbers, header)
 
 
 def _header(cells: list[str], line: str, expected: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -301,7 +281,8 @@ def _like_a_number(cell: str) -> bool:
     return True
 
 
-def _cell(cell: str, where: str) -> float:
+def _cell(cell: str, where: str = "") -> float:
+    cell = cell.strip()
     if not _CELL.fullmatch(cell):
         found = f"{shown(cell)} is not a number" if cell else "the cell is blank"
         raise AffineDPError(f"{where}: {found}")

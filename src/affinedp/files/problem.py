@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from affinedp.domains.text import parse_equations
 from affinedp.errors import AffineDPError
 from affinedp.files.documents import Document, Field, FileKind, fitted, zeros
 from affinedp.files.values import (
+    a,
     as_written,
     at_least,
     check_count,
@@ -42,7 +43,7 @@ from affinedp.files.values import (
 )
 from affinedp.laws.base import LawName
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.circuit_adjacency import adjacency_of
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.parts import locked
@@ -50,6 +51,9 @@ from affinedp.privacy.guarantee import Guarantee
 
 # Equations are read in Python, at some microseconds for each character.
 MOST_CHARACTERS = 2_000_000
+
+# Laws of noise that a file can describe, and those that are only designed.
+GIVEN, DESIGNED = ("gaussian", "laplace", "knorm"), ("staircase", "productnorm")
 
 # Fields that are read as written need the entries, or a file beside this one.
 _PROBLEM = FileKind(
@@ -63,7 +67,7 @@ _PROBLEM = FileKind(
         },
         "privacy": {
             "mu": Field(as_written),
-            "adjacency": Field(one_of("circuits", "free_sets", "directions")),
+            "adjacency": Field(one_of("circuits", "person", "free_sets", "directions")),
             "free_sets": Field(filled_list),
             "directions": Field(as_written),
             "epsilon": Field(at_least()),
@@ -71,7 +75,8 @@ _PROBLEM = FileKind(
         },
         "query": {"outputs": Field(as_written), "matrix": Field(as_written)},
         "noise": {
-            "law": Field(one_of("gaussian", "laplace", "knorm")),
+            "law": Field(one_of(*GIVEN, *DESIGNED)),
+            "integers": Field(a("truth"), False),
             "scale": Field(as_written),
             "matrix": Field(as_written),
             "covariance": Field(as_written),
@@ -80,7 +85,7 @@ _PROBLEM = FileKind(
     }
 )
 NO_NOISE = (
-    "the problem has no [noise] section: say law = 'gaussian' or 'laplace' and scale, "
+    "the problem does not say which noise: give [noise] law = 'gaussian' or 'laplace' and scale, "
     "matrix or covariance; or law = 'knorm' and hull or matrix"
 )
 
@@ -101,8 +106,10 @@ class Problem:
         ``F``; None is the identity.
     epsilon, delta : float or None
         The promise that is asked for.
-    law : "gaussian", "laplace", "knorm" or None
-        None when the file describes no noise.
+    law : str or None
+        The law of the noise; without a size it is the one to design.
+    integers : bool
+        Whether the data is whole, so that K-norm noise is designed to keep it whole.
     noise_matrix : m×r array or None
         ``Λ``, for noise of unit scale: variance 1 (Gaussian) or 2 (Laplace); for K-norm noise the
         points, as columns, whose hull with their negatives is the body.
@@ -118,7 +125,8 @@ class Problem:
     query: FloatArray | None = None
     epsilon: float | None = None
     delta: float | None = None
-    law: LawName | None = None
+    law: LawName | Literal["productnorm"] | None = None
+    integers: bool = False
     noise_matrix: FloatArray | None = None
     covariance: FloatArray | None = None
     hull: float | None = None
@@ -128,7 +136,8 @@ class Problem:
         from affinedp.privacy.verification import resolve_query, verify
         from affinedp.strategies.largest_gauge import moves_of
 
-        if self.law is None:
+        sized = any(one is not None for one in (self.noise_matrix, self.covariance, self.hull))
+        if self.law is None or self.law == "productnorm" or not sized:
             raise AffineDPError(NO_NOISE)
         points = self.noise_matrix
         if self.hull is not None:
@@ -238,8 +247,9 @@ def _adjacency(told: Document, manifold: AffineManifold, named: bool) -> Adjacen
     given = [kind for kind in ("free_sets", "directions") if privacy[kind] is not None]
     chosen = privacy["adjacency"] or (given[0] if given else "circuits")
     if given != [kind for kind in ("free_sets", "directions") if kind == chosen]:
-        wanted = "neither free_sets nor directions" if chosen == "circuits" else f"{chosen} only"
-        raise AffineDPError(f"[privacy] neighbours = {chosen!r} goes with {wanted}")
+        named_alone = chosen in ("circuits", "person")
+        wanted = "neither free_sets nor directions" if named_alone else f"{chosen} only"
+        raise AffineDPError(f"[privacy] adjacency = {chosen!r} goes with {wanted}")
     if chosen == "directions":
         if privacy["mu"] is not None:
             raise AffineDPError("[privacy] directions are already scaled; remove mu")
@@ -249,8 +259,8 @@ def _adjacency(told: Document, manifold: AffineManifold, named: bool) -> Adjacen
         raise AffineDPError("[privacy] mu is missing: how far an entry may move, as in mu = 1.0")
     names = manifold.names if named else None
     mu = sizes(privacy["mu"], "[privacy] mu", names, manifold.n, "entry")
-    if chosen == "circuits":
-        return CircuitAdjacency(manifold, mu)
+    if chosen != "free_sets":
+        return adjacency_of(manifold, chosen, mu)
     where, column_of = "[privacy] free_sets: set", _by_name(manifold)
     sets = [
         _columns(one, f"{where} {place}", column_of)
@@ -279,10 +289,15 @@ def _query(
 def _noise(told: Document, outputs: tuple[str, ...]) -> dict[str, Any]:
     """Law and size of the noise, as fields of a problem."""
     noise = told["noise"]
-    law: LawName | None = noise["law"]
+    law, integers = noise["law"], noise["integers"]
     kinds = [key for key in ("scale", "matrix", "covariance", "hull") if noise[key] is not None]
-    if law is None and not kinds:
-        return {}
+    if not kinds:
+        return {"law": law, "integers": integers}
+    if integers or law in DESIGNED:
+        what = "integers" if integers else f"law = {law!r}"
+        raise AffineDPError(
+            f"[noise] {what} is for noise to be designed: leave it out, or {' and '.join(kinds)}"
+        )
     if len(kinds) != 1:
         raise AffineDPError("[noise] takes exactly one of scale, matrix, covariance and hull")
     if law is None:

@@ -94,23 +94,13 @@ def parsed(path: Path) -> Mapping[str, Any]:
     """Return the JSON document of a file, within the limits that every reader keeps."""
     try:
         text = documents.read_bytes(path, "it", MOST_BYTES).decode("utf-8")
+        return documents.parsed(text, ".json", MOST_VALUES)
     except OSError as error:
         raise StorageError(f"{path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError:
         raise StorageError(f"{path.name} is not a mechanism: it is not text") from None
     except AffineDPError as error:
         raise StorageError(f"{path.name} is not a mechanism: {error}") from None
-    try:
-        documents.check_values(text, MOST_VALUES)
-        document = documents.from_json(text)
-        check_texts(document, text)
-    except AffineDPError as error:
-        raise StorageError(f"{path.name} is not a mechanism: {error}") from None
-    except (ValueError, RecursionError):
-        raise StorageError(f"{path.name} is not a mechanism, or only a part of one") from None
-    if not isinstance(document, dict):
-        raise StorageError(f"{path.name} is not a mechanism")
-    return document
 
 
 def proved_design(mechanism: MechanismRecord) -> dict[str, Any]:

@@ -1,14 +1,87 @@
-"""Files written at once or not at all: a full disk leaves nothing behind."""
+"""Files written at once or not at all: a full disk leaves nothing behind.  Documents as TOML."""
 
 from __future__ import annotations
 
+import json
+import numbers
 import os
 import tempfile
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 from affinedp.errors import AffineDPError
+
+LONGEST_LINE = 100
+
+
+def toml_text(document: Mapping[str, Any], words: Callable[[Any], str] = str) -> str:
+    """Return a document as TOML: what is no mapping first, then a section for every mapping.
+
+    ``words`` says how keys, and values that TOML has no kind for, are written if they are no texts.
+
+    Examples
+    --------
+    >>> print(toml_text({"rounds": 3, "noise": {"law": "laplace", "mu": {"a": 1.0, "b c": 2.0}}}))
+    rounds = 3
+    <BLANKLINE>
+    [noise]
+    law = "laplace"
+    mu = {a = 1.0, "b c" = 2.0}
+    <BLANKLINE>
+    """
+
+    def key(name: Any) -> str:
+        text = name if isinstance(name, str) else words(name)
+        bare = text and all(c.isascii() and (c.isalnum() or c in "-_") for c in text)
+        return text if bare else _quoted(text)
+
+    def written(value: Any) -> str:
+        if isinstance(value, bool) or str(getattr(value, "dtype", "")) == "bool":
+            return "true" if value else "false"
+        if isinstance(value, numbers.Real | Decimal):
+            return repr(int(value) if isinstance(value, numbers.Integral) else float(value))
+        if isinstance(value, Mapping):
+            return f"{{{', '.join(lines(value))}}}"
+        if not isinstance(value, Sequence) or isinstance(value, str | bytes):
+            return _quoted(value if isinstance(value, str) else words(value))
+        items = [written(one) for one in value]
+        if sum(map(len, items)) < LONGEST_LINE:
+            return f"[{', '.join(items)}]"
+        return "\n".join(["[", *(f"    {item}," for item in items), "]"])
+
+    def lines(table: Mapping[Any, Any]) -> list[str]:
+        keys = [key(name) for name in table]
+        if len(set(keys)) < len(keys):
+            twice = next(one for one in keys if keys.count(one) > 1)
+            raise AffineDPError(f"a file has one spelling, {twice}, for two names: rename one")
+        return [f"{one} = {written(value)}" for one, value in zip(keys, table.values())]
+
+    top = {name: value for name, value in document.items() if not isinstance(value, Mapping)}
+    parts = [lines(top)] if top else []
+    for name, value in document.items():
+        if name not in top:
+            parts.append([f"[{key(name)}]", *lines(value)])
+    return "\n\n".join("\n".join(part) for part in parts) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """Return a TOML string; what is not seen, and what a reader would compose, is escaped."""
+    composed = unicodedata.is_normalized("NFC", text)
+    shown = json.dumps(text, ensure_ascii=False)
+    return "".join(
+        c if c.isprintable() and (composed or c.isascii()) else _escape(c) for c in shown
+    )
+
+
+def _escape(character: str) -> str:
+    # half of a letter has no escape in TOML: readers refuse it, and say in which text
+    number = ord(character)
+    half = 0xD800 <= number <= 0xDFFF
+    return character if half else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
 
 
 @contextmanager

@@ -271,22 +271,19 @@ def design_flow_noise(
 
 def _published(flow: FlowManifold, publish: str | Sequence[str]) -> list[str]:
     """The names of what is published."""
-    if isinstance(publish, str):
-        choices = {
-            "all": (*flow.flows, *flow.injections),
-            "flows": flow.flows,
-            "injections": flow.injections,
-        }
-        if publish not in choices:
-            raise AffineDPError(
-                f"publish must be 'all', 'flows', 'injections' or a list of names, not {publish!r}"
-            )
-        names = list(choices[publish])
-    else:
-        names = list(publish)
+    choices = {
+        "all": (*flow.flows, *flow.injections),
+        "flows": flow.flows,
+        "injections": flow.injections,
+    }
+    names = choices.get(publish) if isinstance(publish, str) else publish
+    if not isinstance(names, Sequence):
+        raise AffineDPError(
+            f"publish must be 'all', 'flows', 'injections' or a list of names, not {publish!r}"
+        )
     if not names:
         raise AffineDPError("there is nothing to publish")
-    return names
+    return list(names)
 
 
 def _notes(flow: FlowManifold, mechanism: Mechanism) -> list[str]:

@@ -111,7 +111,7 @@ class FlowNetwork:
             A bus number or a node of the graph.
         """
         key = label.item() if isinstance(label, np.generic) else label
-        if isinstance(key, bool) or key not in self.place:
+        if isinstance(key, bool) or not isinstance(key, Hashable) or key not in self.place:
             some = listed([repr(known) for known in self.place])
             raise AffineDPError(f"there is no node {label!r} in the network; there are {some}")
         return self.place[key]

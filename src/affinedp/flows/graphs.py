@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray
 from affinedp.domains.manifold import PublicEntries
 from affinedp.errors import AffineDPError, listed
 from affinedp.exact.numbers import real_array, real_matrix
 from affinedp.flows.flow_manifold import FlowManifold, Laws, build
 from affinedp.flows.flow_network import FlowNetwork
-
-if TYPE_CHECKING:
-    import scipy.sparse as sparse
 
 
 def from_graph(
@@ -83,130 +79,116 @@ def from_graph(
     affinedp.errors.AffineDPError: laws='full' needs reactances: name the edge attribute that \
 holds them (reactance='x'). If the flows obey no line laws, or nobody knows them, say laws='balance'
     """
-    if not hasattr(graph, "edges") or not hasattr(graph, "nodes"):
-        return _from_incidence(
-            graph, laws, reactance, public_injections, node_names, branch_names, public_entries
-        )
-    if node_names is not None or branch_names is not None:
-        raise AffineDPError("a graph names its nodes: node_names and branch_names are for matrices")
-    place: dict[Hashable, int] = {node: i for i, node in enumerate(graph.nodes)}
-    if graph.is_multigraph():
-        edges = [(u, v, data) for u, v, _, data in graph.edges(keys=True, data=True)]
-        keys = [f" ({key})" for _, _, key in graph.edges(keys=True)]
+    if hasattr(graph, "edges") and hasattr(graph, "nodes"):
+        if node_names is not None or branch_names is not None:
+            raise AffineDPError(
+                "a graph names its nodes: node_names and branch_names are for matrices"
+            )
+        read, given = _graph(graph, reactance)
     else:
-        edges = list(graph.edges(data=True))
-        keys = [""] * len(edges)
-    branches = [f"edge {u}→{v}{key}" for (u, v, _), key in zip(edges, keys)]
+        read, given = _incidence(graph, node_names, branch_names), reactance
+    if laws == "full" and given is None:
+        raise AffineDPError(
+            "laws='full' needs reactances: name the edge attribute that holds them "
+            "(reactance='x'). If the flows obey no line laws, or nobody knows them, say "
+            "laws='balance'"
+        )
     values = None
-    if reactance is not None:
-        if not isinstance(reactance, str):
-            raise AffineDPError("reactance names the edge attribute that holds the reactances")
-        missing = [name for name, (*_, data) in zip(branches, edges) if reactance not in data]
-        if missing:
-            raise AffineDPError(f"{listed(missing)} has no attribute {reactance!r}")
-        values = [data[reactance] for *_, data in edges]
-    return _flow_manifold(
-        [str(node) for node in graph.nodes], branches,
-        [place[u] for u, _, _ in edges], [place[v] for _, v, _ in edges],
-        place, laws, values, public_injections, public_entries,
-    )  # fmt: skip
+    if given is not None:
+        values = real_array(given, "reactance", 1)
+        if len(values) != len(read.branches):
+            raise AffineDPError(
+                f"there are {len(values)} reactances for {len(read.branches)} branches"
+            )
+    if not isinstance(public_injections, Mapping | None):
+        raise AffineDPError("public_injections maps nodes to their injections")
+    known = dict(public_injections or {})
+    unknown = [repr(node) for node in known if node not in read.place]
+    if unknown:
+        raise AffineDPError(f"public_injections names {listed(unknown)}, which is no node")
+    declared = np.array([read.place[node] for node in known], dtype=np.intp)
+    injected = np.zeros(len(read.nodes))
+    injected[declared] = real_array(list(known.values()), "public_injections", 1)
+    network = FlowNetwork(
+        nodes=tuple(f"node {label}" for label in read.nodes),
+        branches=tuple(read.branches),
+        tail=np.asarray(read.tail, dtype=np.intp),
+        head=np.asarray(read.head, dtype=np.intp),
+        private=np.setdiff1d(np.arange(len(read.nodes)), declared),
+        public_injection=injected,
+        reactance=values,
+        angle=np.zeros(len(read.branches)),
+        place=read.place,
+    )
+    return build(network, laws, tuple(known), public_entries)
 
 
-def _from_incidence(
-    incidence: ArrayLike | sparse.sparray,
-    laws: Laws,
-    reactance: ArrayLike | None,
-    public_injections: Mapping[int, float] | None,
-    node_names: Sequence[str] | None,
-    branch_names: Sequence[str] | None,
-    public_entries: PublicEntries,
-) -> FlowManifold:
-    """The flows and private injections of the network with this incidence matrix."""
+class _Read(NamedTuple):
+    """What was given: nodes by label, names, and the ends of the branches."""
+
+    place: Mapping[Hashable, int]
+    nodes: list[str]
+    branches: list[str]
+    tail: ArrayLike
+    head: ArrayLike
+
+
+def _graph(graph: Any, reactance: Any) -> tuple[_Read, ArrayLike | None]:
+    """Read a NetworkX graph, and the attribute that holds its reactances."""
+    place = {node: i for i, node in enumerate(graph.nodes)}
+    if graph.is_multigraph():
+        edges = [(u, v, f" ({key})", data) for u, v, key, data in graph.edges(keys=True, data=True)]
+    else:
+        edges = [(u, v, "", data) for u, v, data in graph.edges(data=True)]
+    branches = [f"edge {u}→{v}{key}" for u, v, key, _ in edges]
+    read = _Read(
+        place,
+        [str(node) for node in graph.nodes],
+        branches,
+        [place[edge[0]] for edge in edges],
+        [place[edge[1]] for edge in edges],
+    )
+    if reactance is None:
+        return read, None
+    if not isinstance(reactance, str):
+        raise AffineDPError("reactance names the edge attribute that holds the reactances")
+    missing = [name for name, edge in zip(branches, edges) if reactance not in edge[3]]
+    if missing:
+        raise AffineDPError(f"{listed(missing)} has no attribute {reactance!r}")
+    return read, [edge[3][reactance] for edge in edges]
+
+
+def _incidence(
+    incidence: Any, node_names: Sequence[str] | None, branch_names: Sequence[str] | None
+) -> _Read:
+    """Read an incidence matrix."""
     import scipy.sparse as sparse
 
-    matrix = sparse.csc_array(real_matrix(incidence, "incidence"))
-    matrix.eliminate_zeros()
-    matrix.sort_indices()
-    nodes, branches = matrix.shape
-    ends = matrix.data.reshape(-1, 2) if np.all(np.diff(matrix.indptr) == 2) else None
-    if ends is None or not np.array_equal(
-        np.sort(ends, axis=1), np.tile([-1.0, 1.0], (branches, 1))
-    ):
-        wrong = _first_wrong_column(matrix)
+    entries = sparse.coo_array(real_matrix(incidence, "incidence"))
+    (row, column), (nodes, branches) = entries.coords, entries.shape
+    ends = np.zeros((2, branches), dtype=np.intp)
+    counts = [np.bincount(column[entries.data != 0], minlength=branches) - 1]
+    for end, sign in zip(ends, (-1.0, 1.0)):
+        at = entries.data == sign
+        end[column[at]] = row[at]
+        counts.append(np.bincount(column[at], minlength=branches))
+    wrong = np.flatnonzero(np.any(np.array(counts) != 1, axis=0))
+    if len(wrong):
         raise AffineDPError(
-            f"column {wrong} of incidence (counted from 0) is no branch: it must hold one −1 where "
-            "the branch leaves and one +1 where it enters. Flows to the outside are injections, "
-            "not columns"
+            f"column {wrong[0]} of incidence (counted from 0) is no branch: it must hold one −1 "
+            "where the branch leaves and one +1 where it enters. Flows to the outside are "
+            "injections, not columns"
         )
-    rows = matrix.indices.reshape(-1, 2)
-    leaves = ends[:, 0] < 0
-    tail = np.where(leaves, rows[:, 0], rows[:, 1])
-    head = np.where(leaves, rows[:, 1], rows[:, 0])
     labels = _named(node_names, [str(i) for i in range(nodes)], "node_names")
-    default = [f"branch {i}: {labels[t]}→{labels[h]}" for i, (t, h) in enumerate(zip(tail, head))]
+    default = [f"branch {i}: {labels[t]}→{labels[h]}" for i, (t, h) in enumerate(ends.T)]
     names = _named(branch_names, default, "branch_names")
-    place: dict[Hashable, int] = {i: i for i in range(nodes)}
-    return _flow_manifold(
-        labels, names, tail, head, place, laws, reactance, public_injections, public_entries
-    )
+    return _Read({i: i for i in range(nodes)}, labels, names, *ends)
 
 
 def _named(given: Sequence[str] | None, default: list[str], what: str) -> list[str]:
     """The names that were given, one for each, or the default ones."""
     if given is None:
         return default
-    if isinstance(given, str) or len(given) != len(default):
-        raise AffineDPError(f"{what} has {len(given)} names for {len(default)}")
+    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) != len(default):
+        raise AffineDPError(f"{what} must be {len(default)} names, not {given!r}")
     return [str(name) for name in given]
-
-
-def _first_wrong_column(matrix: sparse.csc_array) -> int:
-    for j in range(matrix.shape[1]):
-        values = matrix.data[matrix.indptr[j] : matrix.indptr[j + 1]]
-        if sorted(values.tolist()) != [-1.0, 1.0]:
-            return j
-    raise AssertionError("every column is a branch")
-
-
-def _flow_manifold(
-    labels: Sequence[str],
-    branches: Sequence[str],
-    tail: ArrayLike,
-    head: ArrayLike,
-    place: Mapping[Hashable, int],
-    laws: Laws,
-    reactance: ArrayLike | None,
-    public_injections: Mapping[Any, float] | None,
-    public_entries: PublicEntries,
-) -> FlowManifold:
-    """Put together what both builders have read."""
-    if laws == "full" and reactance is None:
-        raise AffineDPError(
-            "laws='full' needs reactances: name the edge attribute that holds them "
-            "(reactance='x'). If the flows obey no line laws, or nobody knows them, say "
-            "laws='balance'"
-        )
-    known = dict(public_injections or {})
-    values: FloatArray | None = None
-    if reactance is not None:
-        values = real_array(reactance, "reactance", 1)
-        if len(values) != len(branches):
-            raise AffineDPError(f"there are {len(values)} reactances for {len(branches)} branches")
-    unknown = [repr(node) for node in known if node not in place]
-    if unknown:
-        raise AffineDPError(f"public_injections names {listed(unknown)}, which is no node")
-    declared = np.array([place[node] for node in known], dtype=np.intp)
-    injected = np.zeros(len(labels))
-    injected[declared] = real_array(list(known.values()), "public_injections", 1)
-    network = FlowNetwork(
-        nodes=tuple(f"node {label}" for label in labels),
-        branches=tuple(branches),
-        tail=np.asarray(tail, dtype=np.intp),
-        head=np.asarray(head, dtype=np.intp),
-        private=np.setdiff1d(np.arange(len(labels)), declared),
-        public_injection=injected,
-        reactance=values,
-        angle=np.zeros(len(branches)),
-        place=place,
-    )
-    return build(network, laws, tuple(known), public_entries)

@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, listed
-from affinedp.exact.numbers import meaning, real_array
+from affinedp.exact.numbers import meaning, real_array, real_number
 from affinedp.flows.flow_manifold import FlowManifold
 from affinedp.flows.flow_network import FlowNetwork
 from affinedp.neighbours.adjacency import mu_words
@@ -228,6 +228,10 @@ def injection_neighbours(
     elif isinstance(balance, str) and balance == "any":
         moves, words = _balanced_by_any(flow.network, reach)
     else:
+        if not isinstance(balance, Mapping | Hashable):
+            raise AffineDPError(
+                f"balance is a node, shares of nodes, 'slack' or 'any': {balance!r}"
+            )
         shares = dict(balance) if isinstance(balance, Mapping) else {balance: 1.0}
         moves, words = _balanced_by_shares(flow.network, reach, shares)
     if moves.shape[1] == 0:
@@ -248,7 +252,7 @@ def _reach(network: FlowNetwork, mu: float | Mapping[Any, float]) -> FloatArray:
             raise AffineDPError(f"mu names {listed(public)}, whose injection is public")
         values = real_array([given[int(i)] for i in network.private], "mu", 1)
     else:
-        values = np.full(len(network.private), float(real_array(mu, "mu", 0)))
+        values = np.full(len(network.private), real_number(mu, "mu"))
     if not np.all(values > 0):
         raise AffineDPError(
             "mu must be positive for every private injection. One that need not be protected can "
@@ -316,8 +320,8 @@ def _balanced_by_shares(
                 continue
             change = (flow[:, i] - taken) * rest.denominator // rest.numerator
             injected = np.zeros(len(share))
-            injected[members] = [-float(share[j] / rest) for j in members]
-            injected[i] = 1.0
+            # what moves, first: its own share over the rest may be no double
+            injected[members] = [1.0 if j == i else -float(share[j] / rest) for j in members]
             move = np.concatenate([rounded(change), injected]) * reach[i]
             blocks.append(move[:, None])
     by = [network.nodes[i] for i, part in zip(network.private, share) if part]

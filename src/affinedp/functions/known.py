@@ -18,11 +18,11 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.errors import AffineDPError, AffineDPWarning
 from affinedp.exact.numbers import meaning, real_array
-from affinedp.laws.base import Law
+from affinedp.laws.base import Law, Sampler
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.parts import Part
-from affinedp.strategies.base import Drawer, Largest, Prepared, Promised, Strategy
+from affinedp.strategies.base import Largest, Prepared, Promised, Strategy
 from affinedp.strategies.matrices import Matrices
 
 # A value is rounded to this share of the reach, and cut so far out that doubles hold it exactly.
@@ -477,9 +477,14 @@ class FunctionPlan(Prepared):
         return self.plan.draws_first
 
     @property
-    def unit(self) -> Any:
-        """The scale of the noise, in grid steps."""
-        return getattr(self.plan, "unit", None)
+    def size(self) -> int:
+        """As the noise of the number says."""
+        return self.plan.size
+
+    @property
+    def noise(self) -> Sampler:
+        """What draws the noise of the number."""
+        return self.plan.noise
 
     def check(self, data: FloatArray) -> None:
         """Refuse data beyond the declared bound."""
@@ -504,10 +509,6 @@ class FunctionPlan(Prepared):
     def shared(self, data: FloatArray) -> FloatArray:
         """Return nothing: all of it is hidden."""
         return self.plan.shared(np.zeros((len(data), 1)))
-
-    def draw(self, count: int, drawer: Drawer) -> Any:
-        """Return noise."""
-        return self.plan.draw(count, drawer)
 
     def reconstruct(self, noisy: Any, shared: FloatArray) -> Any:
         """Return the number with noise; where it is near the cut, say so: it is public."""

@@ -113,10 +113,11 @@ class FunctionInterval(Interval):
 
     def __getitem__(self, place: Any) -> FunctionInterval:
         """Return some of several values."""
-        return FunctionInterval(
-            self.low[place], self.high[place], self.level, self.simultaneous, self.how,
-            self.value[place], self.pieces[place], self.warnings, self.known[place],
-        )  # fmt: skip
+        numbers = (self.low[place], self.high[place], self.value[place], self.known[place])
+        low, high, value, known = (one if np.ndim(one) else one.item() for one in numbers)
+        return replace(
+            self, low=low, high=high, value=value, known=known, pieces=self.pieces[place]
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -446,6 +447,7 @@ def gradients(asked: Asked, y: FloatArray, step: FloatArray) -> FloatArray:
 # ------------------------------------------------------------------ ratios
 
 Ratios = tuple[FloatArray, FloatArray, FloatArray, FloatArray]
+Pieces = list[tuple[tuple[float, float], ...]]
 
 
 def _ratios(noise: Noise, asked: Asked, ratios: Ratios, level: float) -> FunctionInterval:
@@ -474,15 +476,16 @@ def _ratios(noise: Noise, asked: Asked, ratios: Ratios, level: float) -> Functio
     how += f"; {CORRECTED}, where that stays in a bounded interval"
     for place in np.flatnonzero(~finite):
         pieces[place] = ((-np.inf, np.inf),)
-    low = np.array([min(a for a, _ in one) for one in pieces])
-    high = np.array([max(b for _, b in one) for one in pieces])
+    found = _shaped(asked, theta, pieces, level, how)
     with np.errstate(all="ignore"):
-        value = theta + covariance / below**2
-    inside = np.isfinite(low) & np.isfinite(high) & (low <= value) & (value <= high)
-    warnings: tuple[str, ...] = ()
-    if not (np.isfinite(low) & np.isfinite(high)).all():
-        warnings = (UNBOUNDED,)
-    return _shaped(asked, np.where(inside, value, theta), low, high, pieces, level, how, warnings)
+        value = np.reshape(theta + covariance / below**2, np.shape(found.value))
+    inside = found.bounded & (found.low <= value) & (value <= found.high)
+    value = np.where(inside, value, found.value)
+    return replace(
+        found,
+        value=value if asked.shape else value.item(),
+        warnings=() if np.all(found.bounded) else (UNBOUNDED,),
+    )
 
 
 def _fieller(
@@ -492,12 +495,12 @@ def _fieller(
     vrc: FloatArray,
     vcc: FloatArray,
     z: float,
-) -> list[tuple[tuple[float, float], ...]]:
+) -> Pieces:
     """All θ̂ + τ with (τc)² ≤ z² Var(r − τq): an interval, two half lines, one, or everything.
 
     ``reach`` is z √Var r.
     """
-    found: list[tuple[tuple[float, float], ...]] = []
+    found: Pieces = []
     size = np.maximum(np.abs(c), z * np.sqrt(vcc))  # squares of numbers such as 1e200 are none
     size = np.where(size > 0, size, 1.0)
     squares = (reach / size) ** 2
@@ -528,7 +531,7 @@ def _fieller_by_reach(
     c: FloatArray,
     reach: FloatArray,
     level: float,
-) -> list[tuple[tuple[float, float], ...]]:
+) -> Pieces:
     """The same where the reach Q is not a root of a variance.
 
     For symmetric noise with a logarithmically concave density Q is a norm (Meyer and Reisner,
@@ -580,8 +583,7 @@ def _fieller_by_reach(
             near = np.flatnonzero(shifts * size[found] <= most)
             inside_again = near[past(found[near], shifts[near]) <= 0] if len(near) else near
             ends[found[inside_again]] = farther * first[inside_again]
-    low, high = theta - ends[::2], theta + ends[1::2]
-    return [((float(a), float(b)),) for a, b in zip(low, high)]
+    return _whole_pieces(theta - ends[::2], theta + ends[1::2])
 
 
 def _concave(law: Law) -> bool:
@@ -629,11 +631,9 @@ def _second_order(noise: Noise, asked: Asked, level: float) -> FunctionInterval:
             "the first: for functions that are far from quadratic the level is not kept"
         )
     how = f"second order: by simulation; about this level, measured; {CORRECTED}"
-    pieces = [((float(a), float(b)),) for a, b in zip(low, high)]
-    return _shaped(
-        asked, np.where(np.isfinite(value), value, here), low, high, pieces, level, how,
-        tuple(warnings),
-    )  # fmt: skip
+    shown = np.where(np.isfinite(value), value, here)
+    found = _shaped(asked, shown, _whole_pieces(low, high), level, how)
+    return replace(found, warnings=tuple(warnings))
 
 
 def curvature(
@@ -704,32 +704,25 @@ def _certified(noise: Noise, asked: Asked, level: float) -> FunctionInterval:
         f"certified: range over simultaneous intervals of the {count:,} numbers it reads; holds "
         "at once for all functions of these numbers"
     )
-    pieces = [((float(a), float(b)),) for a, b in zip(bottom, top)]
-    found = _shaped(asked, value, bottom, top, pieces, level, how, ())
+    found = _shaped(asked, value, _whole_pieces(bottom, top), level, how)
     return replace(found, simultaneous=True)
 
 
+def _whole_pieces(low: FloatArray, high: FloatArray) -> Pieces:
+    """Intervals in one piece."""
+    return [((a, b),) for a, b in zip(low.tolist(), high.tolist())]
+
+
 def _shaped(
-    asked: Asked,
-    value: FloatArray,
-    low: FloatArray,
-    high: FloatArray,
-    pieces: Sequence[Any],
-    level: float,
-    how: str,
-    warnings: tuple[str, ...],
+    asked: Asked, value: FloatArray, pieces: Pieces, level: float, how: str
 ) -> FunctionInterval:
     """The interval in the shape of what the function returns."""
-    known = np.isfinite(low) | np.isfinite(high)
-    if asked.shape == ():
-        ends = float(low[0]), float(high[0])
-        return FunctionInterval(
-            *ends, level, False, how, float(value[0]), pieces[0], warnings, bool(known[0])
-        )
-    held = np.empty(len(pieces), dtype=object)
-    held[:] = list(pieces)
-    low, high, value = (np.reshape(one, asked.shape) for one in (low, high, value))
-    return FunctionInterval(
-        low, high, level, False, how, value, held.reshape(asked.shape), warnings,
-        known.reshape(asked.shape),
+    shape, held = asked.shape or (1,), np.empty(len(pieces), dtype=object)
+    held[:] = pieces
+    low = np.reshape([min(a for a, _ in one) for one in pieces], shape)
+    high = np.reshape([max(b for _, b in one) for one in pieces], shape)
+    found = FunctionInterval(
+        low, high, level, False, how, value.reshape(shape), held.reshape(shape),
+        known=np.isfinite(low) | np.isfinite(high),
     )  # fmt: skip
+    return found if asked.shape else found[0]

@@ -9,7 +9,7 @@ dataclass that derives from :class:`Law` and says
 * ``variance`` and ``sample``: for errors, simulations and, unless ``reach`` says more, intervals;
 * ``sampler``: what draws it exactly, on integers; without it nothing is released.
 
-Calibration (``limit``), grids (``box``), errors (``variances``, ``covariance``), ``draw`` follow.
+Calibration (``limit``), grids (``box``) and errors (``variances``, ``covariance``) follow.
 The gauge has the rate in it: the sensitivity is the largest gauge, for every law.  A law with a
 ``size`` is bound to so many coordinates, and its noise is in their units; others have independent
 entries of unit scale, for any number of coordinates.
@@ -18,25 +18,24 @@ entries of unit scale, for any number of coordinates.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, field, fields, replace
 from fractions import Fraction
 from typing import Any, ClassVar, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, Matrix, Norm, dense, is_sparse, squared
+from affinedp.arrays import EPS, FloatArray, Matrix, Norm, dense, is_sparse, squared
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import Curve
 from affinedp.laws.reach import Reach, simulated_reach, simulated_together, too_rare, with_noise
-from affinedp.laws.sampler.words import Source, system_bytes
+from affinedp.laws.sampler.words import Source
 from affinedp.parts import Part, kind_named
 
-EPS = float(np.finfo(float).eps)
 # Names that designs and readers take, and all that a user may say.
 LawName = Literal["gaussian", "laplace", "knorm", "staircase"]
-LAWS = ("gaussian", "laplace", "knorm", "staircase", "geometric")
+LAWS = ("gaussian", "laplace", "knorm", "staircase", "productnorm", "geometric")
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,6 +87,11 @@ class Law(Part):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if cls.norm is not None and (type(cls.norm) is not int or cls.norm not in (1, 2)):
+            raise AffineDPError(
+                f"{cls.__qualname__} states the norm {cls.norm!r}: it is 1 or 2. Where neighbours "
+                "are apart in another sense, leave it out and say `gauges` and `gauge`"
+            )
         own = [name for name in ("gauges", "gauge", "box") if name in _overridden(cls)]
         if cls.norm is not None and own:
             raise AffineDPError(
@@ -95,9 +99,20 @@ class Law(Part):
                 f"({', '.join(own)}): fast ways would take the norm. Leave out one of them"
             )
 
+    def __post_init__(self) -> None:
+        if not self.variance >= 0:
+            raise AffineDPError(
+                f"the variance of {self.words} noise must be at least 0, not {self.variance!r}"
+            )
+
     @classmethod
     def of_root(cls, root: Matrix, rate: float = 1.0, whole: bool = False) -> Law:
         """Return the law of noise ``root @ η``, or of noise that ``root`` describes."""
+        if any(field.default is MISSING for field in fields(cls)):  # type: ignore[arg-type]
+            raise AffineDPError(
+                f"{cls.words} noise is not given by a matrix: a design makes it, or hand over the "
+                "law itself"
+            )
         return cls()
 
     # -------------------------------------------------------------- what it promises
@@ -144,13 +159,7 @@ class Law(Part):
 
         if holds(epsilon) and not holds(math.nextafter(epsilon, math.inf)):
             return epsilon
-        low, high = 0.0, 1.0
-        while holds(high):
-            low, high = high, 2 * high
-        while high - low > 1e-14 * high:
-            middle = (low + high) / 2
-            low, high = (middle, high) if holds(middle) else (low, middle)
-        return low
+        return largest_kept(holds, 0.0, 1.0, 1e-14)
 
     # -------------------------------------------------------------- how large it is
 
@@ -174,7 +183,9 @@ class Law(Part):
 
     def at_rate(self, rate: float) -> Law:
         """Return the same law with a density that falls so fast."""
-        raise AffineDPError(f"{self.words} noise has no rate: scale the strategy")
+        if all(field.name != "rate" for field in fields(self)):  # type: ignore[arg-type]
+            raise AffineDPError(f"{self.words} noise has no rate: scale the strategy")
+        return replace(self, rate=rate)  # type: ignore[type-var]
 
     def beside(self, others: Sequence[Law]) -> Law:
         """Return the law of independent noise of this law and others like it."""
@@ -242,16 +253,34 @@ class Law(Part):
         raise NotImplementedError(f"{type(self).__qualname__} must say `sample`")
 
     def sampler(self, unit: int | Fraction = 1) -> Sampler:
-        """Return what draws integers of the law with so many steps to its unit, exactly."""
+        """Return what draws integers of the law with so many steps to its unit, exactly.
+
+        The curve must hold for these integers, too: for neighbours that are whole steps apart.
+        """
         raise AffineDPError(
             f"{self.words} noise has no exact sampler: simulate with it, do not release"
         )
 
-    def draw(
-        self, shape: tuple[int, int], unit: int | Fraction = 1, source: Source = system_bytes
-    ) -> NDArray[Any]:
-        """Draw integers exactly, shape (p, rows); who draws often keeps :meth:`sampler`."""
-        return self.sampler(unit).draw(shape, source)
+
+def sampler_of_law(law: Law, unit: int | Fraction) -> Sampler:
+    """Return what draws a law, or refuse what draws nothing: asked for before any charge."""
+    found = law.sampler(unit)
+    if not callable(getattr(found, "draw", None)):
+        raise AffineDPError(
+            f"the sampler of {law.words} noise is {type(found).__name__}, which has no method "
+            "`draw`: return an object that has one, such as affinedp.laws.sampler.IntegerNoise"
+        )
+    return found
+
+
+def largest_kept(holds: Callable[[float], bool], low: float, high: float, close: float) -> float:
+    """Return the largest sensitivity that keeps a promise, as ``low`` does: never one too large."""
+    while holds(high):
+        low, high = high, 2 * high
+    while high - low > close * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if holds(middle) else (low, middle)
+    return low
 
 
 def _overridden(cls: type[Law]) -> set[str]:

@@ -21,10 +21,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense, squared
+from affinedp.arrays import EPS, FloatArray, IntArray, Matrix, dense, squared
 from affinedp.errors import AffineDPError
-from affinedp.laws.base import EPS, Gauges
+from affinedp.laws.base import Gauges
 from affinedp.laws.laplace import geometric_sample, geometric_variance
+from affinedp.laws.orbits import OrbitPolytope
 from affinedp.laws.polytope import MOST_LISTED, LatticeCones, Polytope, polytope_of
 from affinedp.laws.sampler.bodies import AxesNoise, ConeNoise, StairsNoise
 from affinedp.laws.sampler.one_sum import OneSumNoise
@@ -84,11 +85,16 @@ class HullPart(Locked):
     @property
     def steepest(self) -> FloatArray:
         """The largest gauge of one step of every coordinate."""
-        return np.asarray(np.abs(self.body.normals).max(axis=0))
+        found = np.abs(self.body.normals).max(axis=0)
+        # symmetries take a coordinate to others: all of them have one grid
+        return np.full_like(found, found.max()) if self.body.group is not None else found
 
     def on_grid(self, exponents: IntArray) -> HullPart:
         """Return the part in steps of ``2**exponents``, its vertices rounded to them."""
         units = [Fraction(2) ** int(e) for e in exponents.tolist()]
+        if isinstance(self.body, OrbitPolytope):
+            assert len(set(units)) == 1  # by ``steepest``
+            return HullPart(self.rows, self.body.in_steps(units[0]), 1.0, True)
         vertices = [
             tuple(Fraction(SPLIT * round(c / (SPLIT * u))) for c, u in zip(vertex, units))
             for vertex in self.body.exact_vertices

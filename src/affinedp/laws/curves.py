@@ -21,12 +21,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray
+from affinedp.arrays import EPS, FloatArray, IntArray
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon
 from affinedp.parts import Locked
 
-EPS = float(np.finfo(float).eps)
 # More noise coordinates than this are merged: the exact sum has 2^r terms.
 MOST_COORDINATES = 12
 # Larger losses than this are not discretised; ε then comes from simple addition.

@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, connected_parts, dense
+from affinedp.arrays import EPS, FloatArray, IntArray, Matrix, connected_parts, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
-from affinedp.laws.base import EPS, NOTHING_KNOWN, Gauges, Law, Moves, Sampler
+from affinedp.laws.base import NOTHING_KNOWN, Gauges, Law, Moves, Sampler
 from affinedp.laws.bodies import (
     AxesPart,
     Bodies,
@@ -31,6 +31,7 @@ from affinedp.laws.bodies import (
     largest_loss_probability,
 )
 from affinedp.laws.curves import Curve, LaplaceCurve, LatticeCurve, ThreeAtoms
+from affinedp.laws.orbits import hull_of
 from affinedp.laws.polytope import Polytope, polytope_of
 from affinedp.laws.reach import Reach, Steps, each_of, independent_reach
 from affinedp.laws.reach_bodies import body_reach
@@ -117,7 +118,7 @@ class KNorm(BodyLaw):
         """The hull of points, made once for equal blocks and for all rates."""
         key = _key(points)
         if key not in self._known:
-            self._known[key] = polytope_of(points)
+            self._known[key] = polytope_of(points, Polytope if self.whole else hull_of)
         return self._known[key]
 
     @cached_property

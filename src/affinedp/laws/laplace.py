@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cached_property
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, Matrix
+from affinedp.arrays import EPS, FloatArray, Matrix
 from affinedp.errors import AffineDPError
-from affinedp.laws.base import EPS, NOTHING_KNOWN, Gauges, Law, Moves, Sampler
+from affinedp.laws.base import NOTHING_KNOWN, Gauges, Law, Moves, Sampler
 from affinedp.laws.curves import Curve, LaplaceCurve, ThreeAtoms
 from affinedp.laws.reach import Reach, Steps, independent_reach, laplace_spread
-from affinedp.laws.sampler.noise import IntegerNoise
-from affinedp.laws.sampler.words import Source, system_bytes
+from affinedp.laws.sampler.noise import IntegerNoise, StackedNoise
 
 
 @dataclass(frozen=True, eq=False)
@@ -170,6 +167,10 @@ class Geometrics(Law):
         """Return 1-norms with the rates as weights."""
         return np.asarray(self.by_coordinate @ np.abs(points))
 
+    def at_rate(self, rate: float) -> Geometrics:
+        """Return the same law with rates that are so many times as large."""
+        return replace(self, rates=tuple(rate * one for one in self.rates))
+
     def each_variance(self, p: int) -> FloatArray:
         """Return the variance of every coordinate."""
         return np.repeat([geometric_variance(rate) for rate in self.rates], self.times)
@@ -185,26 +186,5 @@ class Geometrics(Law):
 
     def sampler(self, unit: int | Fraction = 1) -> Sampler:
         """Return what draws all parts."""
-        return _Parts(
-            [IntegerNoise("laplace", unit / Fraction(rate)) for rate in self.rates], self.times
-        )
-
-
-@dataclass(frozen=True)
-class _Parts:
-    """Draws every part by itself."""
-
-    parts: list[IntegerNoise]
-    times: tuple[int, ...]
-
-    def draw(self, size: tuple[int, ...], source: Source = system_bytes) -> NDArray[Any]:
-        """Return integers of any size, in an object array."""
-        return self.draw_narrow(size, source).astype(object)
-
-    def draw_narrow(self, size: tuple[int, ...], source: Source = system_bytes) -> NDArray[Any]:
-        """Return integers of 64 bits where all of them fit."""
-        drawn = [
-            part.draw_narrow((count, *size[1:]), source)
-            for part, count in zip(self.parts, self.times)
-        ]
-        return np.concatenate(drawn)
+        noise = (IntegerNoise("laplace", unit / Fraction(rate)) for rate in self.rates)
+        return StackedNoise(tuple(zip(noise, self.times)))

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -21,12 +21,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, IntArray
+from affinedp.arrays import EPS, FloatArray, IntArray
 from affinedp.errors import AffineDPError
 from affinedp.exact.lattice import hermite_diagonal
 from affinedp.exact.numbers import meaning
-from affinedp.exact.rational import Vector, adjugate, common_denominator, independent
+from affinedp.exact.rational import (
+    Vector,
+    adjugate,
+    adjugates,
+    common_denominator,
+    independent,
+)
 from affinedp.laws.base import Gauges
+from affinedp.laws.sampler.coins import narrowed
 from affinedp.parts import Locked
 
 MOST_SIMPLICES = 200_000
@@ -38,7 +45,6 @@ DIRECTIONS = 2_000
 CHUNK = 1 << 18
 # Whole numbers below this are computed in 64 bits, sums of a few products included.
 SAFE = 2.0**61
-EPS = float(np.finfo(float).eps)
 
 
 class TooLargeBodyError(AffineDPError):
@@ -50,9 +56,10 @@ class Facets(Locked):
     """The boundary of hull(± points) in simplices."""
 
     points: list[Vector]  # vertices of the polytope, both of each pair
-    simplices: list[tuple[int, ...]]  # places of the r vertices of every simplex
-    # ``normal · z = offset > 0`` on the simplex, and at most that on the polytope; primitive
+    simplices: IntArray  # places of the vertices of every simplex; shape (simplices, r)
+    # ``normal · z = offset > 0`` on a geometric facet, at most that on the polytope; primitive
     planes: list[tuple[Vector, int]]
+    own: IntArray  # which plane every simplex is in; shape (simplices,)
 
 
 def symmetric_hull(moves: Sequence[Vector], limit: int = MOST_SIMPLICES) -> Facets:
@@ -60,38 +67,39 @@ def symmetric_hull(moves: Sequence[Vector], limit: int = MOST_SIMPLICES) -> Face
 
     A move inside a facet would refine its triangulation for nothing.
     """
-    chosen = _one_of_each_pair(moves)
+    chosen = one_of_each_pair(moves)
     size = len(chosen[0]) if chosen else 0
     check_dimensions(size)
     found = _build(_outside_first(chosen), limit)
-    vertices = _vertices(found, size)
+    vertices = _vertices(found)
     if len(vertices) == len(found.points):
         return found
     kept = {found.points[place] for place in vertices}  # in the order of the moves, as if alone
     return _build(_outside_first([move for move in chosen if move in kept]), limit)
 
 
-def _vertices(found: Facets, size: int) -> list[int]:
+def _vertices(found: Facets) -> list[int]:
     """The places of points in which facets of all directions meet."""
-    planes = list(dict.fromkeys(found.planes))
-    number = {plane: i for i, plane in enumerate(planes)}
-    own = np.array([number[plane] for plane in found.planes])
-    corners = np.array(found.simplices)
+    planes = found.planes
     count = len(planes)
-    meeting = np.unique(corners * count + own[:, None])  # corner by corner
+    meeting = np.unique(found.simplices * count + found.own[:, None])  # corner by corner
     places, first = np.unique(meeting // count, return_index=True)
-    lengths = _relative([normal for normal, _ in planes])
     known: dict[Vector, bool] = {}  # one of each pair: the other one is alike
     for place, at in zip(places.tolist(), np.split(meeting % count, first[1:])):
         point = found.points[place]
         if tuple(-c for c in point) not in known:
-            normals = [planes[i][0] for i in at.tolist()]
-            known[point] = len(normals) >= size and any(
-                len(independent([normals[i] for i in order], size)) == size
-                for order in (_likely(lengths[at], size), range(len(normals)))
-            )
+            known[point] = is_vertex([planes[i][0] for i in at.tolist()])
     alike = [known.get(point, known.get(tuple(-c for c in point))) for point in found.points]
     return [place for place in places.tolist() if alike[place]]
+
+
+def is_vertex(normals: list[Vector]) -> bool:
+    """Return whether facets with these normals meet in one point only."""
+    size = len(normals[0]) if normals else 1
+    return len(normals) >= size and any(
+        len(independent([normals[i] for i in order], size)) == size
+        for order in (_likely(_relative(normals), size), range(len(normals)))
+    )
 
 
 def _likely(normals: FloatArray, size: int) -> list[int]:
@@ -101,16 +109,17 @@ def _likely(normals: FloatArray, size: int) -> list[int]:
     return [int(i) for i in qr(normals.T, mode="r", pivoting=True)[1][:size]]
 
 
-def check_dimensions(size: int) -> None:
+def check_dimensions(size: int, most: int | None = None) -> None:
     """Refuse a body in so many dimensions that its facets are too many."""
-    if size > MOST_DIMENSIONS:
+    most = MOST_DIMENSIONS if most is None else most
+    if size > most:
         raise TooLargeBodyError(
-            f"the body has {size} dimensions, more than {MOST_DIMENSIONS}: its facets are too many"
+            f"the body has {size} dimensions, more than {most}: its facets are too many"
         )
 
 
-def _one_of_each_pair(moves: Sequence[Vector]) -> list[Vector]:
-    """Different moves up to sign, the longest first."""
+def one_of_each_pair(moves: Sequence[Vector]) -> list[Vector]:
+    """Return different moves up to sign, the longest first."""
     found: dict[Vector, None] = {}
     for move in moves:
         lead = next((c for c in move if c), 0)
@@ -157,7 +166,7 @@ def _build(points: list[Vector], limit: int) -> Facets:
     first = set(start)
     order = [points[i] for i in start] + [p for i, p in enumerate(points) if i not in first]
     both = [v for point in order for v in (point, tuple(-c for c in point))]
-    surface = _Surface(order[:size], limit)
+    surface = Surface.around(order[:size], limit)
     near = _relative(both)
     largest = max(abs(c) for point in both for c in point)
     inside = np.zeros(len(both), dtype=bool)
@@ -171,31 +180,49 @@ def _build(points: list[Vector], limit: int) -> Facets:
     return surface.facets(both)
 
 
-class _Surface:
+class Surface:
     """Simplices with their planes and neighbours: integers of 64 bits, longer if needed."""
 
-    def __init__(self, axes: list[Vector], limit: int) -> None:
-        size = len(axes)
-        determinant, adjoint = adjugate(axes)
-        sign = 1 if determinant > 0 else -1
-        dual = np.array([[row[i] * sign for row in adjoint] for i in range(size)], dtype=object)
-        signs = np.array(list(itertools.product((0, 1), repeat=size)))
-        self._corners: IntArray = 2 * np.arange(size) + signs
-        self._normals, self._offsets = _primitive(
-            (1 - 2 * signs).astype(object) @ dual,
-            np.full(len(signs), abs(determinant), dtype=object),
-        )
-        flipped = 1 << np.arange(size)[::-1]  # the neighbour opposite to a corner has its negative
-        self._beside: IntArray = np.arange(len(signs))[:, None] ^ flipped
-        self._limit = limit
-        if _size(self._normals, self._offsets) < SAFE:
-            self._normals = self._normals.astype(np.int64)
+    def __init__(
+        self,
+        corners: IntArray,
+        normals: NDArray[Any],
+        offsets: NDArray[Any],
+        beside: IntArray,
+        limit: int,
+    ) -> None:
+        self.corners, self._beside, self._limit = corners, beside, limit
+        self.normals, self._offsets = primitive_planes(normals, offsets)
+        if size_of(self.normals, self._offsets) < SAFE:
+            self.normals = self.normals.astype(np.int64)
             self._offsets = self._offsets.astype(np.int64)
+
+    @classmethod
+    def around(cls, axes: list[Vector], limit: int) -> Surface:
+        """Return the boundary of the cross-polytope with these axes, ± one after the other."""
+        size = len(axes)
+        determinant, dual = dual_axes(axes)
+        signs = np.array(list(itertools.product((0, 1), repeat=size)))
+        flipped = 1 << np.arange(size)[::-1]  # the neighbour opposite to a corner has its negative
+        return cls(
+            2 * np.arange(size) + signs,
+            (1 - 2 * signs).astype(object) @ dual,
+            np.full(len(signs), determinant, dtype=object),
+            np.arange(len(signs))[:, None] ^ flipped,
+            limit,
+        )
+
+    @classmethod
+    def cone(cls, edges: list[Vector], limit: int) -> Surface:
+        """Return the boundary of the cone over these edges: all its planes go through 0."""
+        size = len(edges)
+        others = np.array([[j for j in range(size) if j != i] for i in range(size)])
+        return cls(others, -dual_axes(edges)[1], np.zeros(size, dtype=object), others, limit)
 
     @property
     def is_long(self) -> bool:
         """Whether planes have numbers beyond 64 bits, so that floats are much faster."""
-        return self._normals.dtype == object
+        return self.normals.dtype == object
 
     def insert(self, place: int, point: Vector) -> None:
         """Replace the simplices that a point sees by those that it spans with their horizon."""
@@ -207,11 +234,11 @@ class _Surface:
         row, corner = np.nonzero(~sees[self._beside[seen]])
         near, far = seen[row], self._beside[seen[row], corner]  # on both sides of the horizon
         above, below = height[near], -height[far]
-        if _size(above, below) * _size(self._normals, self._offsets) >= SAFE / 4:
+        if size_of(above, below) * size_of(self.normals, self._offsets) >= SAFE / 4:
             self._widen()
             above, below = above.astype(object), below.astype(object)
-        normals, offsets = _primitive(
-            above[:, None] * self._normals[far] + below[:, None] * self._normals[near],
+        normals, offsets = primitive_planes(
+            above[:, None] * self.normals[far] + below[:, None] * self.normals[near],
             above * self._offsets[far] + below * self._offsets[near],
         )
         kept = np.flatnonzero(~sees)
@@ -220,33 +247,31 @@ class _Surface:
         number = np.full(len(sees), -1)
         number[kept] = np.arange(len(kept))
         new = len(kept) + np.arange(len(near))
-        corners = self._corners[near].copy()
+        corners = self.corners[near].copy()
         corners[np.arange(len(near)), corner] = place
         slot = np.argmax(self._beside[far] == near[:, None], axis=1)
         old = number[self._beside]
         old[far, slot] = new
         self._beside = np.vstack([old[kept], _fan(corners, corner, new, number[far])])
-        self._corners = np.vstack([self._corners[kept], corners])
-        self._normals = np.concatenate([self._normals[kept], normals])
+        self.corners = np.vstack([self.corners[kept], corners])
+        self.normals = np.concatenate([self.normals[kept], normals])
         self._offsets = np.concatenate([self._offsets[kept], offsets])
 
     def _heights(self, point: Vector) -> NDArray[Any]:
         """How far a point is beyond every plane, exactly."""
         largest = max(abs(c) for c in point)
         size = len(point) * float(largest) + 1.0
-        if not self.is_long and size * _size(self._normals, self._offsets) >= SAFE:
+        if not self.is_long and size * size_of(self.normals, self._offsets) >= SAFE:
             self._widen()
-        return np.asarray(
-            self._normals @ np.array(point, dtype=self._normals.dtype) - self._offsets
-        )
+        return np.asarray(self.normals @ np.array(point, dtype=self.normals.dtype) - self._offsets)
 
     def _widen(self) -> None:
-        self._normals = self._normals.astype(object)
+        self.normals = self.normals.astype(object)
         self._offsets = self._offsets.astype(object)
 
     def certainly_has(self, near: FloatArray, unit: int) -> NDArray[np.bool_]:
         """Whether points, in a unit, are inside, by floats with a bound on their error."""
-        planes = set(self._planes())
+        planes = dict.fromkeys(self._planes())
         normals = np.array([[c * unit / d for c in h] for h, d in planes])
         inside = np.ones(len(near), dtype=bool)
         slack = 8 * (near.shape[1] + 4) * EPS
@@ -258,11 +283,19 @@ class _Surface:
 
     def facets(self, points: list[Vector]) -> Facets:
         """Return what was found, as plain numbers."""
-        simplices = [tuple(s) for s in np.sort(self._corners).tolist()]
-        return Facets(points, simplices, self._planes())
+        number: dict[tuple[Vector, int], int] = {}
+        own = [number.setdefault(plane, len(number)) for plane in self._planes()]
+        return Facets(points, np.sort(self.corners), list(number), np.array(own))
 
-    def _planes(self) -> list[tuple[Vector, int]]:
-        return [(tuple(h), d) for h, d in zip(self._normals.tolist(), self._offsets.tolist())]
+    def _planes(self) -> Iterator[tuple[Vector, int]]:
+        return zip(map(tuple, self.normals.tolist()), self._offsets.tolist())
+
+
+def dual_axes(axes: list[Vector]) -> tuple[int, NDArray[Any]]:
+    """Return |determinant| and rows d_i with d_i · axis_j = |determinant| where i = j, else 0."""
+    determinant, adjoint = adjugate(axes)
+    sign = 1 if determinant > 0 else -1
+    return abs(determinant), sign * np.array(adjoint, dtype=object).T
 
 
 def _fan(corners: IntArray, corner: IntArray, new: IntArray, far: IntArray) -> IntArray:
@@ -279,13 +312,15 @@ def _fan(corners: IntArray, corner: IntArray, new: IntArray, far: IntArray) -> I
     return beside
 
 
-def _size(*arrays: NDArray[Any]) -> float:
-    """The largest size of a number."""
+def size_of(*arrays: NDArray[Any]) -> float:
+    """Return the largest size of a number."""
     return max(float(np.abs(array).max(initial=0)) for array in arrays)
 
 
-def _primitive(normals: NDArray[Any], offsets: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Planes without common factors."""
+def primitive_planes(
+    normals: NDArray[Any], offsets: NDArray[Any]
+) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return planes without common factors."""
     content = np.gcd(np.gcd.reduce(normals, axis=1), offsets)
     return normals // content[:, None], offsets // content
 
@@ -301,9 +336,13 @@ CERTAIN = 2e-11
 class Polytope(Locked):
     """hull(± points) in exact arithmetic."""
 
+    # Whole matrices that take the facets whose simplices are kept to all others; None: all are.
+    group: IntArray | None = None
+    counts: Any = 1  # how many facets every simplex stands for, by its own
+
     def __init__(self, points: Sequence[Sequence[Fraction]], limit: int = MOST_SIMPLICES) -> None:
-        self.denominator = common_denominator(c for point in points for c in point)
-        whole = [tuple(int(c * self.denominator) for c in point) for point in points]
+        self.denominator: int | Fraction  # points are whole numbers over it
+        self.denominator, whole = whole_points(points)
         self.facets: Facets = symmetric_hull(whole, limit)
 
     @property
@@ -314,24 +353,26 @@ class Polytope(Locked):
     @cached_property
     def planes(self) -> list[tuple[Vector, int]]:
         """Geometric facets: ``normal · z ≤ offset`` in units of 1/denominator."""
-        return sorted(set(self.facets.planes))
+        return sorted(self.facets.planes)
 
     @cached_property
     def vertices(self) -> FloatArray:
         """The vertices, one of each pair, as rows."""
-        used = {place for simplex in self.facets.simplices for place in simplex}
-        kept = [point for i, point in enumerate(self.facets.points) if i in used and i % 2 == 0]
-        return np.array([[c / self.denominator for c in point] for point in kept])
+        return np.array(
+            [[float(c / self.denominator) for c in point] for point in self._whole_vertices]
+        )
 
     @cached_property
     def exact_vertices(self) -> list[tuple[Fraction, ...]]:
         """The vertices, one of each pair, as rationals."""
-        used = {place for simplex in self.facets.simplices for place in simplex}
         return [
-            tuple(Fraction(c, self.denominator) for c in point)
-            for i, point in enumerate(self.facets.points)
-            if i in used and i % 2 == 0
+            tuple(Fraction(c, self.denominator) for c in point) for point in self._whole_vertices
         ]
+
+    @property
+    def _whole_vertices(self) -> list[Vector]:
+        used = np.unique(self.facets.simplices)
+        return [self.facets.points[i] for i in used[used % 2 == 0].tolist()]
 
     def gauge(self, vector: Sequence[Fraction]) -> Fraction:
         """Return ‖v‖_K, exactly."""
@@ -387,21 +428,21 @@ class Polytope(Locked):
     def shares(self) -> FloatArray:
         """The probabilities of the cones, up to rounding: samplers have their own, exact."""
         corners = self.corners / np.abs(self.corners).max(axis=(0, 1))  # units change all alike
-        found = np.abs(np.linalg.det(corners))
+        found = np.abs(np.linalg.det(corners)) * self.counts
         lengths = np.sqrt(np.einsum("cai,cai->ca", corners, corners))
-        doubt = DETERMINANT * EPS * np.prod(lengths, axis=1)
+        doubt = DETERMINANT * EPS * np.prod(lengths, axis=1) * self.counts
         if not doubt.sum() <= CERTAIN * found.sum():  # thin simplices: exactly
-            points = self.facets.points
-            exact = [abs(adjugate([points[i] for i in s])[0]) for s in self.facets.simplices]
-            total = sum(exact)
-            return np.array([d / total for d in exact])
+            points = np.array(self.facets.points, dtype=object)
+            exact = np.abs(adjugates(points[self.facets.simplices])[0]).astype(object) * self.counts
+            total = exact.sum()
+            return np.array([d / total for d in exact.tolist()])
         return np.asarray(found / found.sum())
 
     @cached_property
     def corners(self) -> FloatArray:
         """Vertices of the simplices, shape (simplices, r, r), one vertex per row."""
-        points = np.array([[c / self.denominator for c in p] for p in self.facets.points])
-        return np.asarray(points[np.array(self.facets.simplices, dtype=np.intp)])
+        points = np.array([[float(c / self.denominator) for c in p] for p in self.facets.points])
+        return np.asarray(points[self.facets.simplices])
 
     def second_moment(self) -> FloatArray:
         """Return E zzᵀ of the law e^(−‖z‖_K) on R^r: Σ p_C (Σ a_i a_iᵀ + s sᵀ), s = Σ a_i."""
@@ -418,9 +459,18 @@ class Polytope(Locked):
         return np.asarray(np.einsum("na,nai->ni", lengths, self.corners[cones]))
 
 
-def polytope_of(points: FloatArray) -> Polytope:
+def whole_points(points: Sequence[Sequence[Fraction]]) -> tuple[int, list[Vector]]:
+    """Return the common denominator of points, and their numerators."""
+    denominator = common_denominator(c for point in points for c in point)
+    return denominator, [tuple(int(c * denominator) for c in point) for point in points]
+
+
+def polytope_of(
+    points: FloatArray,
+    hull: Callable[[list[tuple[Fraction, ...]]], Polytope] = Polytope,
+) -> Polytope:
     """Return the hull of points that are given as columns of doubles, up to sign."""
-    return Polytope([tuple(map(meaning, point)) for point in points.T.tolist()])
+    return hull([tuple(map(meaning, point)) for point in points.T.tolist()])
 
 
 # ---------------------------------------------------------------------- the lattice in cones
@@ -440,10 +490,8 @@ class Cone(Locked):
     determinant: int  # |det|: how many lattice points a unit box has
     adjoint: list[list[int]]  # determinant × inverse of the matrix with the generators as columns
     is_open: tuple[bool, ...]  # where λ_i runs through (0, 1] in place of [0, 1)
-    # Π [0, cosets_i) has one point of every coset of the lattice that the generators span
-    cosets: tuple[int, ...]
 
-    def box_point(self, coset: tuple[int, ...]) -> list[int]:
+    def box_point(self, coset: Sequence[int]) -> list[int]:
         """Return determinant × λ of the point of the unit box in a coset."""
         size = self.determinant
         inside = [sum(map(int.__mul__, row, coset)) % size for row in self.adjoint]
@@ -451,31 +499,49 @@ class Cone(Locked):
 
     def box_points(self) -> list[list[int]]:
         """Return determinant × λ for all lattice points of the unit box."""
-        return [self.box_point(c) for c in itertools.product(*map(range, self.cosets))]
+        if self.determinant == 1:
+            return [self.box_point((0,) * len(self.generators))]
+        # Π [0, cosets_i) has one point of every coset of the lattice that the generators span
+        cosets = hermite_diagonal(self.generators)
+        return [self.box_point(c) for c in itertools.product(*map(range, cosets))]
 
 
 class LatticeCones(Locked):
-    """The lattice Z^r in half-open cones over the boundary of a polytope."""
+    """The lattice Z^r in half-open cones over the boundary of a polytope.
+
+    Of a body with a group these are the closed cones over one facet of every orbit.
+    """
 
     def __init__(self, body: Polytope) -> None:
-        points = body.facets.points
-        content = math.gcd(*(c for s in body.facets.simplices for i in s for c in points[i]))
+        points, simplices = body.facets.points, body.facets.simplices
+        content = math.gcd(*(c for i in np.unique(simplices).tolist() for c in points[i]))
         self.unit = Fraction(body.denominator, content)
         self.dimension = body.dimension
-        whole = [tuple(c // content for c in point) for point in points]
-        chosen = [tuple(whole[i] for i in simplex) for simplex in body.facets.simplices]
-        solved = [adjugate(list(zip(*generators))) for generators in chosen]
-        signs = _general_position(solved, self.dimension)
-        self.cones = [
-            _cone(generators, determinant, adjoint, is_open)
-            for generators, (determinant, adjoint), is_open in zip(chosen, solved, signs)
+        # by cone; 64-bit integers where they fit
+        self.generators = narrowed([[c // content for c in point] for point in points])[simplices]
+        determinants, adjoints = adjugates(self.generators.swapaxes(1, 2))
+        signs = np.where(determinants > 0, 1, -1)
+        self.determinants = narrowed(determinants * signs)
+        self.adjoints = narrowed(adjoints * signs[:, None, None])
+        self.group, self.counts = body.group, body.counts
+        self.is_open: NDArray[np.bool_] = leading(self.adjoints) < 0
+        if self.group is not None:
+            self.is_open[:] = False
+        self.total: int = sum(self.determinants.tolist())
+
+    @cached_property
+    def cones(self) -> list[Cone]:
+        """The cones one by one."""
+        parts = (self.generators, self.determinants, self.adjoints, self.is_open)
+        return [
+            Cone(tuple(map(tuple, generators)), determinant, adjoint, tuple(is_open))
+            for generators, determinant, adjoint, is_open in zip(*(p.tolist() for p in parts))
         ]
-        self.total = sum(cone.determinant for cone in self.cones)
 
     @cached_property
     def listed(self) -> dict[Fraction, list[tuple[Cone, list[int]]]] | None:
-        """All points of the unit boxes by Σ λ_i; None where they are too many."""
-        if self.total > MOST_LISTED:
+        """All points of the unit boxes by Σ λ_i; None where they are too many, or of a group."""
+        if self.total > MOST_LISTED or self.group is not None:
             return None
         found: dict[Fraction, list[tuple[Cone, list[int]]]] = {}
         for cone in self.cones:
@@ -511,6 +577,8 @@ class LatticeCones(Locked):
     @cached_property
     def boxes(self) -> list[tuple[FloatArray, FloatArray, FloatArray]]:
         """Generators as rows, λ of the box points, and their sums, cone by cone."""
+        if self.group is not None:
+            raise AffineDPError("the cones are listed up to symmetry: treat the data as real")
         if self.total > MOST_ADDED:
             raise AffineDPError(
                 f"the lattice is fine compared with the body ({self.total:,} points to add up, "
@@ -524,30 +592,18 @@ class LatticeCones(Locked):
         return found
 
 
-def _general_position(
-    solved: list[tuple[int, list[list[int]]]], size: int
-) -> list[tuple[bool, ...]]:
-    """Where the cones are open, for the first direction that lies on none of their faces."""
-    for attempt in itertools.count(1):
-        y = [(attempt * 2_654_435_761 * (j + 1) ** 3 + j) % 1_000_003 + 1 for j in range(size)]
-        signs = []
-        for determinant, adjoint in solved:
-            side = [sum(map(int.__mul__, row, y)) for row in adjoint]
-            if not all(side):
-                break
-            signs.append(tuple((c < 0) == (determinant > 0) for c in side))
-        else:
-            return signs
-    raise AssertionError("unreachable")
+def inverses(group: IntArray) -> IntArray:
+    """Return the inverses of whole matrices that have whole ones."""
+    found: IntArray = np.rint(np.linalg.inv(group)).astype(np.int64)
+    if np.any(group @ found != np.eye(group.shape[1], dtype=np.int64)):
+        raise AffineDPError("a symmetry of the body has no whole inverse")
+    return found
 
 
-def _cone(
-    generators: tuple[Vector, ...],
-    determinant: int,
-    adjoint: list[list[int]],
-    is_open: tuple[bool, ...],
-) -> Cone:
-    size, sign = abs(determinant), 1 if determinant > 0 else -1
-    cosets = tuple(hermite_diagonal(generators)) if size > 1 else (1,) * len(generators)
-    oriented = [[sign * c for c in row] for row in adjoint]
-    return Cone(generators, size, oriented, is_open, cosets)
+def leading(rows: NDArray[Any]) -> NDArray[Any]:
+    """Return the first number of every row that is not 0: its sign is that of row · (1, δ, δ², …).
+
+    With δ above 0 and smaller than any number, that direction lies on no face of any cone.
+    """
+    first = np.argmax(rows != 0, axis=-1)
+    return np.take_along_axis(rows, first[..., None], axis=-1)[..., 0]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property, lru_cache
 from typing import Any
@@ -127,10 +127,6 @@ class ProductNorm(BodyLaw):
             for part in self.bodies.parts
             for one in part.sums
         ]
-
-    def at_rate(self, rate: float) -> ProductNorm:
-        """Return the same noise with a density that falls so fast."""
-        return replace(self, rate=rate)
 
     def depths(self, points: FloatArray) -> FloatArray:
         """Return rate × the gauge, in floating point."""

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
+from affinedp.arrays import EPS, FloatArray, IntArray, Matrix, is_sparse
 from affinedp.errors import AffineDPError
 
 # Half widths, and in words how they were computed.
@@ -195,7 +195,6 @@ def _deviations(law: Noise, rows: Any) -> FloatArray:
 # ---------------------------------------------------------------------- sums of independent noise
 
 
-EPS = float(np.finfo(float).eps)
 # Slopes for Chernoff's bound, as shares of the steepest: steep ones for few terms, flat for many.
 SLOPES = np.concatenate([np.geomspace(1e-6, 1e-3, 200), np.linspace(0.001, 0.999, 999)])
 # What may wrap around in a series, its terms for Laplace numbers, and numbers in one table.

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix
+from affinedp.arrays import EPS, FloatArray, IntArray, Matrix
 from affinedp.laws.bodies import AxesPart, Bodies, HullPart, SumPart
 from affinedp.laws.polytope import LatticeCones
 from affinedp.laws.reach import (
@@ -35,7 +35,6 @@ from affinedp.laws.reach import (
     sparse_rows,
 )
 
-EPS = float(np.finfo(float).eps)
 # Components of a mixture, and terms of each.
 MOST_COMPONENTS = 20_000
 MOST_TERMS = 16
@@ -195,11 +194,11 @@ def body_reach(bodies: Bodies, free: IntArray, given_rows: Matrix, outside: floa
 
 
 def _listed_parts(bodies: Bodies) -> list[HullPart | AxesPart] | None:
-    """The parts with their cones; None if there are sums of many entries."""
+    """The parts with their cones; None if there are sums of many entries, or orbits of cones."""
     found: list[HullPart | AxesPart] = []
     for part in bodies.parts:
         listed = part.hull if isinstance(part, SumPart) else part
-        if listed is None:
+        if listed is None or (isinstance(listed, HullPart) and listed.body.group is not None):
             return None
         found.append(listed)
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from fractions import Fraction
 from functools import cached_property
 from typing import Any
@@ -117,10 +117,6 @@ class Staircase(Law):
         return np.asarray(self.rate * (np.floor(down) + 1).sum(axis=0))
 
     # -------------------------------------------------------------- how large it is
-
-    def at_rate(self, rate: float) -> Staircase:
-        """Return the same noise with a density that falls so fast."""
-        return replace(self, rate=rate)
 
     def beside(self, others: Sequence[Law]) -> Staircase:
         """Return staircase noise of all coordinates, which has one rate."""

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from affinedp.errors import AffineDPError
-from affinedp.mqtt.agent_messages import read_message
-from affinedp.mqtt.agent_process import Meeting
+from affinedp.mqtt.agent_process import Meeting, read_message
 from affinedp.mqtt.broker import Broker
 from affinedp.mqtt.connection import Connection, Message
 from affinedp.mqtt.messages import read_object

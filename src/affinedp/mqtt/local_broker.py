@@ -1,7 +1,18 @@
-"""A broker of one's own on this machine, for trials: the embedded one."""
+"""A broker of one's own on this machine, for trials: amqtt in a process that ends with ours.
+
+``python -m affinedp.mqtt.local_broker PORT`` is that process.  Who starts a process holds a pipe to
+its standard input and writes nothing.  When the holder is gone, killed or not, the system closes
+the pipe, and the process reads the end of its input.
+
+amqtt speaks MQTT 3.1.1 only.  It reads the first words of a client that speaks MQTT 5 wrongly and
+waits for more of them, so those are read here first, and answered as the standard wants it: this
+version is not spoken.  It also sends whoever connects all kept messages that anyone subscribed to,
+and breaks off if somebody subscribes meanwhile; here they go only to who subscribed.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import importlib.util
 import logging
 import os
@@ -10,12 +21,110 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from affinedp.errors import AffineDPError, install_command
 from affinedp.mqtt.broker import Broker
+
+if TYPE_CHECKING:
+    from amqtt.session import Session
+
+
+def when_input_ends(act: Callable[[], object]) -> None:
+    """Do something, on a thread of its own, when standard input has ended."""
+    threading.Thread(target=_listen, args=(act,), daemon=True).start()
+
+
+def _listen(act: Callable[[], object]) -> None:
+    try:
+        while os.read(0, 4096):
+            pass
+    except OSError:
+        pass  # a broken pipe has nobody at its other end either
+    act()
+
+
+CONNECT = 0x10
+HELLO = b"\0\4MQTT\4"  # the name of the protocol, and the level of MQTT 3.1.1
+LISTENER = "default"  # amqtt wants one of this name
+MOST_LENGTH_BYTES = 4
+UNACCEPTABLE_VERSION = bytes([0x20, 2, 0, 1])  # CONNACK
+
+
+def main() -> None:
+    """Serve until standard input ends."""
+    logging.basicConfig(level=logging.WARNING)
+    when_input_ends(lambda: os._exit(0))
+    port = int(sys.argv[1])
+    try:
+        asyncio.run(_serve(port))
+    except OSError as error:
+        sys.exit(f"no broker at port {port}: {error.strerror}")
+
+
+async def _serve(port: int) -> None:
+    from amqtt.broker import Broker as Amqtt
+
+    class Courteous(Amqtt):  # type: ignore[misc]
+        async def _publish_retained_messages_for_subscription(
+            self, subscription: tuple[str, int], session: Session
+        ) -> None:
+            who = self._subscriptions.get(subscription[0], [])
+            if any(subscriber is session for subscriber, _ in who):
+                await super()._publish_retained_messages_for_subscription(subscription, session)
+
+    anonymous = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
+    broker = Courteous({"listeners": {LISTENER: {"type": "external"}}, "plugins": anonymous})
+    await broker.start()
+
+    async def welcome(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await _welcome(broker, reader, writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    server = await asyncio.start_server(welcome, "127.0.0.1", port)
+    await server.serve_forever()
+
+
+class _FromTheBeginning:
+    """A reader for amqtt that gives first what was read before."""
+
+    def __init__(self, words: bytes, reader: asyncio.StreamReader) -> None:
+        self._words = words
+        self._reader = reader
+
+    async def read(self, n: int) -> bytes:
+        """Read so many bytes."""
+        first, self._words = self._words[:n], self._words[n:]
+        return first + await self._reader.readexactly(n - len(first)) if len(first) < n else first
+
+    def feed_eof(self) -> None:
+        """End it."""
+        self._reader.feed_eof()
+
+
+async def _welcome(broker: Any, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Hand a client over to amqtt, with its first words, unless it speaks another version."""
+    from amqtt.adapters import StreamWriterAdapter
+
+    words = await reader.readexactly(2)
+    if words[0] != CONNECT:
+        raise ConnectionError("these are not the words of a client of MQTT")
+    while words[-1] & 0x80 and len(words) <= MOST_LENGTH_BYTES:
+        words += await reader.readexactly(1)
+    hello = await reader.readexactly(len(HELLO))
+    if hello != HELLO:
+        writer.write(UNACCEPTABLE_VERSION)
+        await writer.drain()
+        writer.close()
+        return
+    client = _FromTheBeginning(words + hello, reader), StreamWriterAdapter(writer)
+    await broker.external_connected(*client, listener_name=LISTENER)
+
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +154,7 @@ def local_broker(folder: Path, port: int | None = None) -> Iterator[Broker]:
             "apt install mosquitto; macOS: brew install mosquitto; Windows: "
             "mosquitto.org/download). Or name a broker that runs: --broker host:port"
         )
-    command = [sys.executable, "-m", "affinedp.mqtt.embedded", str(port)]
+    command = [sys.executable, "-m", "affinedp.mqtt.local_broker", str(port)]
     log = folder / "broker.log"
     log.write_bytes(b"")
     running = _Running(command, log)
@@ -147,3 +256,7 @@ def _free_port(port: int | None) -> int:
         except OSError as error:
             raise AffineDPError(f"no broker can be at port {port}: {error.strerror}") from None
         return int(probe.getsockname()[1])
+
+
+if __name__ == "__main__":
+    main()

@@ -8,22 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, Norm, within_range
+from affinedp.arrays import EPS, FloatArray, Matrix, Norm, dense, is_sparse, within_range
 from affinedp.domains.base import Domain
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError, listed
-from affinedp.exact.numbers import meaning, real_array, real_matrix
+from affinedp.exact.numbers import meaning, nonzeros, real_array, real_matrix
 from affinedp.neighbours.definition import NeighbourAnswer, among_directions
-from affinedp.neighbours.norms import EPS, TIED, ExactMatrix, largest_norm
 from affinedp.parts import Part, StorageError, frozen
 
 if TYPE_CHECKING:
@@ -33,6 +33,12 @@ Vector = Mapping[int, Fraction]
 # How far things move: one number, one for each, or by name.
 Distances = float | ArrayLike | Mapping[str, float]
 
+# Nonzero numbers in a matrix up to which norms are computed in rational arithmetic.
+EXACT_NUMBERS = 20_000
+# Directions that are measured again exactly because floating point cannot tell them apart.
+MEASURED_AGAIN = 64
+# Norms that differ by less than this share are equal: the direction that came first is shown.
+TIED = 1e-11
 # Moves that are listed unless more are asked for, and where a class has no quicker way.
 LISTED = 200_000
 MOST_LISTED = 10_000_000
@@ -43,12 +49,152 @@ ABOUT_MOVES = (
     "words", "unit", "measured", "exact_sensitivity", "sensitivity_by_entry", "are_neighbours",
     "span", "exact_span",
 )  # fmt: skip
+LIBRARY = __name__.partition(".")[0]
+# Kept by an adjacency whose moves were all seen to obey the equations.
+OBEYED = "_moves_obey"
 # Fields that are only said: neighbours are the same without them.
 SAID = {"unit", "assumes", "words"}
 TINY_COEFFICIENT = 1e-6
+# A move that was given with a longer denominator may be a rounding of what is meant.
+LONGEST_GIVEN = 10**12
 DENSE_NUMBERS = 4e8
 # A bound closer than this to the value that was found is the value up to rounding.
 ONLY_ROUNDING = 1e-9
+
+
+# ---------------------------------------------------------------------- norms of images of moves
+
+
+@dataclass(frozen=True)
+class ExactMatrix:
+    """A matrix of doubles, which are rational numbers."""
+
+    rows: list[dict[int, int]]  # column to integer
+    unit: Fraction  # what the integers are multiples of
+
+    @classmethod
+    def of(cls, matrix: Matrix) -> ExactMatrix | None:
+        """Return the matrix in exact numbers, or None if it has too many."""
+        if (matrix.nnz if is_sparse(matrix) else matrix.size) > EXACT_NUMBERS:
+            return None
+        row, column, values = (part.tolist() for part in nonzeros(matrix))
+        ratios = [value.as_integer_ratio() for value in values]
+        unit = max((down for _, down in ratios), default=1)  # all are powers of two
+        rows: dict[int, dict[int, int]] = {}
+        for i, j, (up, down) in zip(row, column, ratios):
+            rows.setdefault(i, {})[j] = up * (unit // down)
+        return cls(list(rows.values()), Fraction(1, unit))
+
+    @classmethod
+    def of_rationals(cls, rows: Sequence[Mapping[int, Fraction]]) -> ExactMatrix:
+        """Return a matrix of rational numbers."""
+        unit = math.lcm(*(value.denominator for row in rows for value in row.values()))
+        whole = [
+            {j: value.numerator * (unit // value.denominator) for j, value in row.items() if value}
+            for row in rows
+        ]
+        return cls(whole, Fraction(1, unit))
+
+    def part(self, columns: Sequence[int]) -> ExactMatrix:
+        """Return some of the columns, in this order."""
+        place = {j: c for c, j in enumerate(columns)}
+        rows = [{place[j]: a for j, a in row.items() if j in place} for row in self.rows]
+        return ExactMatrix([row for row in rows if row], self.unit)
+
+    def floats(self, columns: int) -> FloatArray:
+        """Return the matrix in floating point."""
+        found = np.zeros((len(self.rows), columns))
+        for i, row in enumerate(self.rows):
+            for j, a in row.items():
+                found[i, j] = as_float(a * self.unit)
+        return found
+
+    def norm(self, vector: Mapping[int, int], scale: Fraction, norm: Norm) -> tuple[float, float]:
+        """Return the norm of ``scale * matrix @ vector``, and the next float not below it."""
+        total = 0
+        for row in self.rows:
+            entry = sum(a * vector[j] for j, a in row.items() if j in vector)
+            total += abs(entry) if norm == 1 else entry * entry
+        return rounded_root(total * (self.unit * scale) ** norm, norm)
+
+
+def rounded_root(power: Fraction, norm: Norm) -> tuple[float, float]:
+    """Return the norm-th root of a rational number as a float, and the next float not below it."""
+    try:
+        value = upper = float(power) if norm == 1 else _square_root(power)
+    except OverflowError:
+        return math.inf, math.inf
+    while Fraction(upper) ** norm < power:
+        upper = math.nextafter(upper, math.inf)
+        if upper == math.inf:
+            break
+    return value, upper
+
+
+def _square_root(square: Fraction) -> float:
+    """The square root of a rational number of any size, to the last bit or next to it."""
+    if square == 0:
+        return 0.0
+    # 120 bits or more in the integer root, whatever the size of the number
+    shift = 120 - (square.numerator.bit_length() - square.denominator.bit_length()) // 2
+    scaled = square * Fraction(2) ** (2 * shift)
+    return math.ldexp(math.isqrt(scaled.numerator // scaled.denominator), -shift)
+
+
+def column_norms(matrix: FloatArray, norm: Norm) -> FloatArray:
+    """Return the norm of every column, also where its square leaves the range of floats."""
+    largest = np.abs(matrix).max(axis=0, initial=0.0)
+    unit = np.where(largest > 0, largest, 1.0)
+    return np.asarray(np.linalg.norm(matrix / unit, ord=norm, axis=0) * unit)
+
+
+def first_largest(values: FloatArray) -> int:
+    """Return the place of the largest value; of those equal up to rounding, the first."""
+    return int(np.flatnonzero(values >= values.max() * (1 - TIED))[0])
+
+
+def norm_with_bound(matrix: FloatArray, vector: FloatArray, norm: Norm) -> tuple[float, float]:
+    """Return the norm of ``matrix @ vector``, and what it is at most in view of rounding.
+
+    Products and sums are carried in extended precision, so what remains is the rounding
+    of the vector itself (a few eps per entry, also in its scale) and of the result.
+    """
+    wide = matrix.astype(np.longdouble) @ vector.astype(np.longdouble)
+    value = float(np.abs(wide).sum() if norm == 1 else np.sqrt((wide * wide).sum()))
+    spread = float(np.linalg.norm(np.abs(matrix) @ np.abs(vector), ord=norm))
+    return value, value * (1 + 2 * EPS) + 4 * EPS * spread
+
+
+def in_integers(vector: Mapping[int, Fraction]) -> tuple[dict[int, int], Fraction]:
+    """Return a rational vector as integers, and what they are multiples of."""
+    unit = math.lcm(*(value.denominator for value in vector.values())) if vector else 1
+    whole = {i: value.numerator * (unit // value.denominator) for i, value in vector.items()}
+    return whole, Fraction(1, unit)
+
+
+def as_float(value: Fraction) -> float:
+    """Return a rational as a float that is zero only if the rational is, or refuse."""
+    try:
+        number = float(value)
+    except OverflowError:
+        raise overflow() from None
+    if value and number == 0.0:
+        raise AffineDPError(
+            "the entries of a neighbour direction differ so much in size that they leave the "
+            "range of floating point. Rescale the entries"
+        )
+    return number
+
+
+def overflow() -> AffineDPError:
+    """A refusal where the differences of neighbours are too large for floating point."""
+    return AffineDPError(
+        "the neighbours' differences overflow floating point: the coefficients of the "
+        "equations or of the noise differ too much in size. Rescale the entries"
+    )
+
+
+# ---------------------------------------------------------------------- neighbours
 
 
 @dataclass(frozen=True)
@@ -106,6 +252,22 @@ class Columns:
     off: FloatArray  # how far off each number may be; shape (n, K)
     # the k-th move in rational numbers, entry to value; None where it is not known
     exact: Callable[[int], Vector | None]
+    solved: bool = False  # whether those follow from the equations, whatever rounding did
+
+    def __post_init__(self) -> None:
+        if np.ndim(self.values) != 2 or np.shape(self.off) != np.shape(self.values):
+            raise AffineDPError(
+                "moves are the columns of a matrix, and off has the same shape: not "
+                f"{np.shape(self.values)} and {np.shape(self.off)}. Columns.given(values) fills in "
+                "off for numbers that are meant as they are"
+            )
+
+    def certain(self, k: int) -> Vector | None:
+        """Return the k-th move if it is known to be the move itself, and not one rounded."""
+        move = self.exact(k)
+        if move is None or self.solved:
+            return move
+        return None if any(c.denominator > LONGEST_GIVEN for c in move.values()) else move
 
     @classmethod
     def given(cls, values: ArrayLike) -> Columns:
@@ -121,9 +283,29 @@ class Columns:
 
     def largest(self, matrix: Matrix, norm: Norm, numbers: ExactMatrix | None) -> Sensitivity:
         """Return the largest norm of ``matrix @ v`` over these moves v."""
-        found = largest_norm(matrix, self.values, self.off, norm, self.exact, numbers)
-        direction = self.values[:, found.place].copy()
-        return Sensitivity(found.value, found.upper, True, "", direction)
+        with np.errstate(over="ignore", invalid="ignore"):
+            lengths = column_norms(matrix @ self.values, norm)
+            spread = column_norms(abs(matrix) @ np.abs(self.values), norm)
+            error = 2 * (len(self.values) + 2) * EPS * spread
+            if self.off.any():
+                error = error + 2 * column_norms(abs(matrix) @ self.off, norm)
+        if not np.all(np.isfinite(lengths + error)):
+            raise overflow()
+        low, high = lengths.copy(), lengths + error
+        # those that may be the worst, in view of rounding
+        doubtful = np.flatnonzero(high >= (lengths - error).max())
+        if numbers is not None:
+            for k in doubtful[np.argsort(-high[doubtful], kind="stable")][:MEASURED_AGAIN].tolist():
+                if high[k] <= low.max():
+                    continue
+                vector = self.exact(k)
+                if vector is not None:
+                    low[k], high[k] = numbers.norm(*in_integers(vector), norm)
+        if not np.all(np.isfinite(high)):
+            raise overflow()
+        place = first_largest(low)
+        value, upper = float(low[place]), float(max(high.max(), low[place]))
+        return Sensitivity(value, upper, True, "", self.values[:, place].copy())
 
 
 class Adjacency(Part):
@@ -150,6 +332,8 @@ class Adjacency(Part):
         for name in ABOUT_MOVES:
             if listing < _depth(cls, name):
                 setattr(cls, name, Adjacency.__dict__[name])
+        if "moves" in cls.__dict__ and cls.__module__.partition(".")[0] != LIBRARY:
+            cls.moves = _obeying(cls.moves)  # type: ignore[method-assign]
         if "__init__" in cls.__dict__ and "fields" not in cls.__dict__:
             cls.fields = Adjacency.fields  # type: ignore[method-assign]
 
@@ -234,7 +418,8 @@ class Adjacency(Part):
         -------
         Sensitivity
         """
-        check_norm(norm)
+        if norm not in (1, 2):
+            raise AffineDPError(f"norm must be 1 (Laplace) or 2 (Gaussian), not {norm!r}")
         return self.measured(self.checked_matrix(matrix), norm, None)
 
     def exact_sensitivity(self, matrix: ExactMatrix, norm: Norm) -> Sensitivity | None:
@@ -414,6 +599,57 @@ class Adjacency(Part):
         return checked
 
 
+def _obeying(moves: Callable[..., Iterator[Columns]]) -> Callable[..., Iterator[Columns]]:
+    """The moves of a class outside of the library, looked at once: they must obey the equations."""
+
+    @wraps(moves)
+    def looked_at(self: Adjacency, *limit: Any, **limits: Any) -> Iterator[Columns]:
+        first = 1
+        for columns in moves(self, *limit, **limits):
+            if not isinstance(columns, Columns):
+                raise AffineDPError(
+                    f"{type(self).__name__}.moves must yield Columns, not "
+                    f"{type(columns).__name__}: write yield Columns.given(values)"
+                )
+            if isinstance(self.domain, AffineManifold) and not vars(self).get(OBEYED):
+                _refuse_leaving(self, columns, first)
+                first += columns.values.shape[1]
+            yield columns
+        vars(self)[OBEYED] = True
+
+    return looked_at
+
+
+def _refuse_leaving(adjacency: Adjacency, columns: Columns, first: int) -> None:
+    """Refuse moves with D v ≠ 0, exactly where they are exact, otherwise in view of rounding."""
+    manifold, moves = adjacency.manifold, columns.values
+    if moves.shape[0] != manifold.n:
+        raise AffineDPError(
+            f"{type(adjacency).__name__} lists moves of {moves.shape[0]} entries, but data has "
+            f"{manifold.n}"
+        )
+    D, numbers = manifold.D, dense(moves)
+    size = abs(D) @ np.abs(numbers)
+    doubt = abs(D) @ dense(columns.off) + (manifold.n + 4) * EPS * size
+    leaving = (np.abs(D @ numbers) > doubt).any(axis=0)
+    # sums of whole numbers up to here do not round
+    whole = bool(np.all(nonzeros(D)[2] == np.rint(nonzeros(D)[2]))) and (size < 2.0**53).all(axis=0)
+    sure = whole & (numbers == np.rint(numbers)).all(axis=0) & ~dense(columns.off).any(axis=0)
+    for k in np.flatnonzero(~leaving & ~sure).tolist() if manifold.exact_rows else ():
+        move = columns.certain(k) or {}
+        leaving[k] = any(
+            sum(value * move[j] for j, value in row.items() if j in move)
+            for row in manifold.rational_rows
+        )
+    if leaving.any():
+        raise AffineDPError(
+            f"move {first + int(np.argmax(leaving))} (counting from 1) of "
+            f"{type(adjacency).__name__} leaves the manifold: D v must be 0. Neighbours must both "
+            "obey the equations: move what follows from the others, too, or say in `off` how far "
+            "the numbers may be off"
+        )
+
+
 def _depth(cls: type, name: str) -> int:
     """How far up the classes a name is defined."""
     return next(i for i, one in enumerate(cls.__mro__) if name in one.__dict__)
@@ -452,6 +688,22 @@ def named(mu: Distances, names: Sequence[str]) -> float | ArrayLike:
     return [mu.get(name, 0.0) for name in names]
 
 
+def positions(given: Iterable[Any], names: Sequence[str], noun: str) -> list[int]:
+    """Return the places of things that are named, or counted from 0."""
+    place, found = {name: i for i, name in enumerate(names)}, []
+    for one in given:
+        counted = isinstance(one, int | np.integer) and not isinstance(one, bool)
+        if isinstance(one, str) and one in place:
+            found.append(place[one])
+        elif counted and 0 <= one < len(names):
+            found.append(int(one))
+        else:
+            raise AffineDPError(
+                f"there is no {noun} {one!r}: there are {listed(names)}, counted from 0"
+            )
+    return found
+
+
 def alone(mu: FloatArray, entries: Container[int]) -> Iterator[FloatArray | None]:
     """Yield, for every entry, the μ of that entry alone; None where it never moves first."""
     for i, reach in enumerate(mu):
@@ -481,12 +733,6 @@ def mu_words(mu: FloatArray) -> str:
     if np.all(mu == mu[0]):
         return f"μ = {mu[0]:g}"
     return f"its μ (from {mu.min():g} to {mu.max():g})"
-
-
-def check_norm(norm: int) -> None:
-    """Refuse norms other than 1 and 2."""
-    if norm not in (1, 2):
-        raise AffineDPError(f"norm must be 1 (Laplace) or 2 (Gaussian), not {norm!r}")
 
 
 def tiny_coefficient(direction: FloatArray, names: Sequence[str]) -> tuple[str, ...]:

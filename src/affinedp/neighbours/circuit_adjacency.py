@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
+from affinedp.arrays import EPS, FloatArray, IntArray, Matrix, Norm, dense, within_range
 from affinedp.domains.component import Component, parallel_columns
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
@@ -24,18 +24,23 @@ from affinedp.neighbours.adjacency import (
     Adjacency,
     Columns,
     Distances,
+    ExactMatrix,
     Sensitivity,
     Vector,
     alone,
+    as_float,
     checked_manifold,
     checked_mu,
     checked_unit,
+    column_norms,
+    first_largest,
     mu_words,
+    norm_with_bound,
+    overflow,
     still,
     tiny_coefficient,
 )
-from affinedp.neighbours.circuits.compiled import ACCURATE
-from affinedp.neighbours.circuits.exact import ExactCircuits, refined_circuit
+from affinedp.neighbours.circuits.compiled import ACCURATE, Marks
 from affinedp.neighbours.circuits.search import (
     WAYS_OUT,
     Leading,
@@ -44,15 +49,7 @@ from affinedp.neighbours.circuits.search import (
     worst_circuits,
 )
 from affinedp.neighbours.definition import NeighbourAnswer, among_circuits
-from affinedp.neighbours.norms import (
-    EPS,
-    ExactMatrix,
-    as_float,
-    column_norms,
-    first_largest,
-    norm_with_bound,
-    overflow,
-)
+from affinedp.neighbours.free_sets import person_of
 from affinedp.parts import locked
 from affinedp.progress import Progress
 
@@ -220,7 +217,7 @@ class CircuitAdjacency(Adjacency):
             return
         component, kept = self.bound_components[place], []
         for listed, suspects in list_circuits(component, limit, progress):
-            circuits = np.vstack([listed, self._exact.rows(component, suspects)])
+            circuits = np.vstack([listed, self._suspect_rows(component, suspects)])
             kept.append(circuits)
             yield circuits
         if sum(circuits.size for circuits in kept) <= KEPT_NUMBERS:
@@ -248,7 +245,7 @@ class CircuitAdjacency(Adjacency):
             same = (np.abs(near - block) <= off) & ((near != 0) == (block != 0))
             known = same.all(axis=0) & zero.all(axis=0) & (ratio == 1.0) & (size < 2.0**53)
             block, off = np.where(known, near, block), np.where(known, 0.0, off)
-        return Columns(block, off, lambda k: self.exact_direction(block[:, k]))
+        return Columns(block, off, lambda k: self.exact_direction(block[:, k]), solved=True)
 
     @cached_property
     def _is_whole(self) -> bool:
@@ -256,10 +253,15 @@ class CircuitAdjacency(Adjacency):
         _, _, numbers = nonzeros(self.manifold.D)
         return bool(np.all(numbers == np.rint(numbers)))
 
+    @property
+    def _is_solved(self) -> bool:
+        """Whether the equations were solved exactly: then long circuits are no work."""
+        return self.manifold.canonical.exact_rows is not None
+
     def exact_direction(self, direction: FloatArray) -> dict[int, Fraction] | None:
         """Return a computed direction in rational numbers, from its entries and the equations.
 
-        None where it has too many entries.
+        None where it has too many entries for equations that were not solved exactly.
 
         Parameters
         ----------
@@ -267,12 +269,11 @@ class CircuitAdjacency(Adjacency):
             A scaled circuit in doubles.
         """
         support = np.flatnonzero(direction).tolist()
-        if len(support) > LONG_CIRCUIT:
+        if len(support) > LONG_CIRCUIT and not self._is_solved:
             return None
         if not support:
             return {}
-        columns = [self.manifold.exact_column(i) for i in support]
-        values = exact_circuit(columns) if len(support) > 1 else [1]
+        values = exact_circuit([self.manifold.exact_column(i) for i in support])
         if values is None:
             return None
         mu = (meaning(float(self._mu[i])) for i in support)
@@ -320,23 +321,22 @@ class CircuitAdjacency(Adjacency):
         canonical = self.manifold.canonical
         equations = sparse.csc_array(self.manifold.D)
         reduced = sparse.csr_array(canonical.reduced)
-        position = np.full(self.manifold.n, -1)
-        pivot_rank = {int(p): i for i, p in enumerate(canonical.pivots)}
-        free_rank = {int(f): i for i, f in enumerate(canonical.free)}
+        # which pivot, which free entry of the reduced form, and which of its component an entry is
+        pivot_of, free_of, position = np.full((3, self.manifold.n), -1)
+        pivot_of[canonical.pivots] = np.arange(len(canonical.pivots))
+        free_of[canonical.free] = np.arange(len(canonical.free))
         found = []
         for entries in self.manifold.components:
             if len(entries) == 1:
                 continue
             position[entries] = np.arange(len(entries))
-            pivots = [int(i) for i in entries if int(i) in pivot_rank]
-            free = [int(i) for i in entries if int(i) in free_rank]
+            pivots, free = entries[pivot_of[entries] >= 0], entries[free_of[entries] >= 0]
             columns = sparse.csc_array(equations[:, entries])
             rows = np.unique(columns.indices)
             columns = sparse.csc_array(columns[rows])
             columns.eliminate_zeros()
             columns.sort_indices()
-            rows_of = np.array([pivot_rank[i] for i in pivots], dtype=np.intp)
-            columns_of = np.array([free_rank[i] for i in free], dtype=np.intp)
+            rows_of, columns_of = pivot_of[pivots], free_of[free]
             found.append(
                 Component(
                     entries,
@@ -349,10 +349,6 @@ class CircuitAdjacency(Adjacency):
                 )
             )
         return tuple(found)
-
-    @cached_property
-    def _exact(self) -> ExactCircuits:
-        return ExactCircuits(self.manifold)
 
     def _worst_loose_entry(
         self, matrix: sparse.csc_array, norm: Norm, numbers: ExactMatrix | None
@@ -402,12 +398,12 @@ class CircuitAdjacency(Adjacency):
         on those that are, unless ``all_tied`` asks for all that are equally bad.
         """
         best = Sensitivity(0.0, 0.0, True, "", np.zeros(self.manifold.n))
-        kernel = self._exact.integer_kernel(component)
 
         def measured(support: IntArray, circuit: FloatArray | None = None) -> Sensitivity:
-            if circuit is not None and kernel is None and len(support) > LONG_CIRCUIT:
+            long = len(support) > LONG_CIRCUIT and not self._is_solved
+            if circuit is not None and long:
                 return self._refined(component, matrix, norm, circuit)
-            values = self._exact.values(component, support, kernel)
+            values = self._integer_values(component, support)
             return self._measured(component, matrix, exact, norm, values)
 
         for marks in leading.suspects:
@@ -466,11 +462,33 @@ class CircuitAdjacency(Adjacency):
             return self._found(component, step, *norm_with_bound(matrix, step, norm))
         return self._found(component, step, *exact.norm(values, far, norm))
 
+    def _integer_values(self, component: Component, support: IntArray) -> dict[int, int]:
+        """The circuit with these entries in integers, up to its scale."""
+        entries = component.entries[support].tolist()
+        exact = exact_circuit([self.manifold.exact_column(i) for i in entries])
+        if exact is None:
+            raise AffineDPError(
+                "a neighbour direction found in floating point is none in exact arithmetic; "
+                "the coefficients differ too much in size. Rescale the entries, or use "
+                "FreeSetAdjacency or DirectionAdjacency"
+            )
+        return dict(zip(support.tolist(), exact))
+
+    def _suspect_rows(self, component: Component, suspects: Marks) -> FloatArray:
+        """The circuits with these entries as rows of floats, their largest entries 1."""
+        rows = np.zeros(suspects.shape)
+        for row, marks in zip(rows, suspects):
+            exact = self._integer_values(component, np.flatnonzero(marks))
+            largest = max(map(abs, exact.values()))
+            for i, value in exact.items():
+                row[i] = as_float(Fraction(value, largest))
+        return rows
+
     def _refined(
         self, component: Component, matrix: FloatArray, norm: Norm, circuit: FloatArray
     ) -> Sensitivity:
         """What a long circuit of long doubles amounts to, with a bound for its rounding."""
-        refined, error = refined_circuit(component, circuit)
+        refined, error = _refined_circuit(component, circuit)
         step = refined * _farthest(refined[None], self._mu[component.entries])[0]
         value, upper = norm_with_bound(matrix, step, norm)
         return self._found(component, step, value, upper * (1 + error))
@@ -484,6 +502,33 @@ class CircuitAdjacency(Adjacency):
         direction[component.entries] = step
         warnings = tiny_coefficient(direction, self.manifold.names)
         return Sensitivity(value, upper, True, "", direction, warnings)
+
+
+def _refined_circuit(component: Component, circuit: FloatArray) -> tuple[FloatArray, float]:
+    """Return the circuit from the equations themselves, and its relative error (also of its scale).
+
+    The null vector of the equations on the circuit's entries is off by eps times their
+    condition, and its smallest entry, which sets the scale, by as much of the largest.
+    """
+    support = np.flatnonzero(circuit)
+    refined = circuit.copy()
+    if len(support) > 1:
+        # entries in units of the circuit, so that different units do not count as ill-conditioned
+        unit = np.abs(circuit[support])
+        rows = component.equations[:, support].toarray() * unit
+        size = np.abs(rows).max(axis=1)
+        rows = rows[size > 0] / size[size > 0, None]
+        _, values, right = np.linalg.svd(rows)
+        refined[support] = right[-1] * unit * np.sign(right[-1] @ np.sign(circuit[support]))
+        weakest = float(values[len(support) - 2] * np.abs(right[-1]).min())
+        amplified = float(values[0] * np.abs(right[-1]).max()) / weakest if weakest else np.inf
+        if not amplified < 1e12:
+            raise AffineDPError(
+                "a neighbour direction is too ill-conditioned to be computed from these equations. "
+                "Give exact (integer, decimal or text) coefficients, or rescale the entries"
+            )
+        return refined, 64 * EPS * amplified
+    return refined, 4 * EPS
 
 
 def _farthest(circuits: FloatArray, mu: FloatArray) -> FloatArray:
@@ -556,11 +601,12 @@ def adjacency_of(
     if adjacency is None or (isinstance(adjacency, str) and adjacency in ("entry", "circuits")):
         return CircuitAdjacency(manifold, 1.0 if mu is None else mu)
     if isinstance(adjacency, str):
+        if adjacency == "person":
+            return person_of(manifold, 1.0 if mu is None else mu)
         raise AffineDPError(
-            f"adjacency={adjacency!r:.60} has no meaning for a manifold, which does not say in "
-            "which entries a person is counted: leave it out ('circuits', or 'entry': any one "
-            "entry moves, Definition 4), give an Adjacency such as DirectionAdjacency, or describe "
-            "the table"
+            f"adjacency={adjacency!r:.60} has no meaning for a manifold: leave it out ('circuits', "
+            "or 'entry': any one entry moves, Definition 4), say 'person' (one cell moves, and its "
+            "totals follow), give an Adjacency such as DirectionAdjacency, or describe the table"
         )
     if mu is not None:
         raise AffineDPError("give mu or adjacency, not both: the adjacency has its own scale")

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cache, cached_property
+from graphlib import CycleError, TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, within_range
+from affinedp.arrays import EPS, FloatArray, IntArray, Matrix, Norm, dense, linked, within_range
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import NAMED, AffineDPError, TooManyCircuitsError, counted, listed
 from affinedp.exact.canonical import exact_directions, exchange_work
@@ -24,22 +25,21 @@ from affinedp.neighbours.adjacency import (
     Adjacency,
     Columns,
     Distances,
+    ExactMatrix,
     Sensitivity,
     Vector,
     alone,
+    as_float,
     checked_manifold,
     checked_mu,
     checked_unit,
     mu_words,
+    positions,
     still,
     tiny_coefficient,
 )
 from affinedp.neighbours.definition import NeighbourAnswer, among_free_sets
-from affinedp.neighbours.norms import (
-    EPS,
-    ExactMatrix,
-    as_float,
-)
+from affinedp.neighbours.people import UNITS
 from affinedp.parts import digest, frozen
 
 if TYPE_CHECKING:
@@ -128,11 +128,18 @@ class FreeSetAdjacency(Adjacency):
         """Who counts as a neighbour, in words."""
         names = self.manifold.names
         sets = [listed([names[i] for i in entries]) for entries in self._sets[:NAMED]]
-        how = f"by at most {mu_words(self._mu)}, and the rest follows"
         if len(self._sets) == 1:
-            return f"{'one of ' if len(self._sets[0]) > 1 else ''}{sets[0]} moves alone, {how}"
-        more = "; …" if len(self._sets) > NAMED else ""
-        return f"one of a free set ({'; '.join(sets)}{more}) moves alone, {how}"
+            which = f"{'one of ' if len(self._sets[0]) > 1 else ''}{sets[0]}"
+        else:
+            more = "; …" if len(self._sets) > NAMED else ""
+            which = f"one of a free set ({'; '.join(sets)}{more})"
+        if self._unit:
+            then = "; the rest follows"
+            if len(self._sets) == 1:
+                others = np.setdiff1d(np.arange(len(names)), self._sets[0]).tolist()
+                then = f"; with {listed([names[i] for i in others])}" if others else ""
+            return f"{self._unit}, in {which}, by at most {mu_words(self._mu)}{then}"
+        return f"{which} moves alone, by at most {mu_words(self._mu)}, and the rest follows"
 
     @property
     def unit(self) -> str:
@@ -270,7 +277,10 @@ class FreeSetAdjacency(Adjacency):
         off = (worst / (1 - worst) * largest + 2 * rounding * np.abs(inverse)) * unit
         kernel = self.manifold.kernel
         values, off = np.asarray(kernel @ (inverse * unit)), np.asarray(abs(kernel) @ (2 * off))
-        return Columns(values, off, lambda k: None)
+        if not self._is_rational:
+            return Columns(values, off, lambda k: None)
+        vectors = cache(lambda: self._exact_vectors(entries))
+        return Columns(values, off, lambda k: vectors()[k], solved=True)
 
     def _exact_vectors(self, entries: IntArray) -> list[dict[int, Fraction]]:
         found = exact_directions(self.manifold.exact_canonical, entries)
@@ -286,28 +296,59 @@ class FreeSetAdjacency(Adjacency):
         for k, vector in enumerate(vectors):
             for j, value in vector.items():
                 block[j, k] = as_float(value)
-        return Columns(block, EPS * np.abs(block), lambda k: vectors[k])
+        return Columns(block, EPS * np.abs(block), lambda k: vectors[k], solved=True)
 
 
 def _entry_positions(manifold: AffineManifold, entries: Sequence[int | str]) -> IntArray:
     if isinstance(entries, str) or not isinstance(entries, Sequence):
         raise AffineDPError(f"a free set is a list of entries, not {entries!r}")
-    place = {name: i for i, name in enumerate(manifold.names)}
-    found: list[int] = []
-    for entry in entries:
-        if isinstance(entry, str) and entry in place:
-            found.append(place[entry])
-        elif isinstance(entry, int | np.integer) and not isinstance(entry, bool):
-            if not 0 <= entry < manifold.n:
-                raise AffineDPError(
-                    f"there is no entry {entry}: they go from 0 to {manifold.n - 1}"
-                )
-            found.append(int(entry))
-        else:
-            raise AffineDPError(f"there is no entry {entry!r}")
+    found = positions(entries, manifold.names, "entry")
     if len(set(found)) != manifold.dim or len(found) != manifold.dim:
         raise AffineDPError(
             f"a free set must have {manifold.dim} different entries (the dimension of the "
             f"manifold), not {len(set(found))}"
         )
     return np.array(sorted(found), dtype=np.intp)
+
+
+# ---------------------------------------------------------------------- one person
+
+
+def person_of(manifold: AffineManifold, mu: Distances = 1.0) -> FreeSetAdjacency:
+    """Return neighbours that differ by one person: one cell moves, and its totals follow.
+
+    Every equation must say which of its entries is the total of the others: the one whose sign
+    differs from theirs, all in one unit.  Two entries that are equal hold the same people.
+    """
+    equations: list[tuple[int, list[int]]] = []
+    for row in manifold.rational_rows:
+        positive = [j for j, value in row.items() if value > 0]
+        negative = [j for j, value in row.items() if value < 0]
+        few, many = sorted((positive, negative), key=len)
+        if len(few) != 1 or len({abs(value) for value in row.values()}) != 1:
+            names = listed([manifold.names[j] for j in row])
+            raise _no_person(f"an equation of {names} says no total and its parts")
+        equations.append((few[0], many))
+    same = [(total, own[0]) for total, own in equations if len(own) == 1]
+    first, second = np.array(same, dtype=np.intp).reshape(-1, 2).T
+    held = linked(first, second, manifold.n)
+    parts: dict[int, set[int]] = {}
+    for total, own in equations:
+        if len(own) > 1:
+            parts.setdefault(int(held[total]), set()).update(held[own].tolist())
+    try:
+        TopologicalSorter(parts).prepare()
+    except CycleError as error:
+        raise _no_person("a total is a part of itself") from error
+    people, place = np.unique(held, return_index=True)
+    cells = [j for group, j in zip(people.tolist(), place.tolist()) if group not in parts]
+    if len(cells) != manifold.dim:
+        raise _no_person("its cells are tied by more equations than those of their totals")
+    return FreeSetAdjacency(manifold, [cells], mu, unit=UNITS["person"])
+
+
+def _no_person(reason: str) -> AffineDPError:
+    return AffineDPError(
+        f"the equations do not say where one person is counted: {reason}. Name the cells, "
+        "FreeSetAdjacency(M, [cells]), or the moves, DirectionAdjacency(M, directions)"
+    )

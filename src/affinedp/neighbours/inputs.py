@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.domains.dynamics import Plant, dynamics_of, seen_system
+from affinedp.domains.dynamics import Dynamics, Plant, dynamics_of, seen_system
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
 from affinedp.neighbours.adjacency import (
@@ -21,6 +21,7 @@ from affinedp.neighbours.adjacency import (
     Distances,
     checked_mu,
     mu_words,
+    positions,
 )
 from affinedp.parts import digest
 
@@ -139,14 +140,12 @@ def private_inputs(
             f"E has shape {E.shape} and F {F.shape}, but there are {len(A)} states and {len(C)} "
             "outputs"
         )
-    chosen = _chosen(inputs, names)
-    names = tuple(names[i] for i in chosen)
-    distances = _in_range(mu, names)
-    moved = np.flatnonzero(distances > 0)
-    chosen, names = [chosen[i] for i in moved], tuple(names[i] for i in moved)
-    system = seen_system(A, E[:, chosen], C, F[:, chosen])
-    plant = Plant(system, names, dynamics.output_names, horizon)
-    return Inputs(plant, distances[moved], checked_window(window))
+    given = [inputs] if isinstance(inputs, str) else inputs
+    chosen = list(range(len(names))) if given is None else positions(given, names, "input")
+    if not chosen or len(set(chosen)) < len(chosen):
+        raise AffineDPError("inputs must name some inputs, each once")
+    entering = E[:, chosen], F[:, chosen], [names[i] for i in chosen]
+    return _inputs(dynamics, entering, mu, horizon, window=checked_window(window))
 
 
 def forward_states(system: Any, mu: Distances, horizon: int | None = None) -> Inputs:
@@ -155,12 +154,25 @@ def forward_states(system: Any, mu: Distances, horizon: int | None = None) -> In
     if dynamics.time_varying:
         raise AffineDPError("stationary noise needs matrices that do not change over time")
     n, p = dynamics.states, dynamics.outputs
-    distances = _in_range(mu, dynamics.state_names)
+    entering = np.eye(n), np.zeros((p, n)), dynamics.state_names
+    return _inputs(dynamics, entering, mu, horizon, forward=True)
+
+
+def _inputs(
+    dynamics: Dynamics,
+    entering: tuple[FloatArray, FloatArray, Sequence[str]],
+    mu: Distances,
+    horizon: int | None,
+    **how: Any,
+) -> Inputs:
+    """Neighbours that differ in what enters states and outputs by E and F, as far as it moves."""
+    E, F, names = entering
+    distances = _in_range(mu, names)
     moved = np.flatnonzero(distances > 0)
-    system = seen_system(dynamics.A, np.eye(n)[:, moved], dynamics.C, np.zeros((p, len(moved))))
-    names = tuple(dynamics.state_names[i] for i in moved)
-    plant = Plant(system, names, dynamics.output_names, horizon)
-    return Inputs(plant, distances[moved], forward=True)
+    system = seen_system(dynamics.A, E[:, moved], dynamics.C, F[:, moved])
+    moving = tuple(names[i] for i in moved.tolist())
+    plant = Plant(system, moving, dynamics.output_names, horizon)
+    return Inputs(plant, distances[moved], **how)
 
 
 def _in_range(mu: Distances, names: Sequence[str]) -> FloatArray:
@@ -184,21 +196,3 @@ def checked_window(window: float) -> int | None:
             "(any number of steps) costs no more than input perturbation"
         )
     return int(window)
-
-
-def _chosen(inputs: Sequence[int | str] | None, names: Sequence[str]) -> list[int]:
-    if inputs is None:
-        return list(range(len(names)))
-    if isinstance(inputs, str):
-        inputs = [inputs]
-    found = []
-    for one in inputs:
-        if isinstance(one, str) and one in names:
-            found.append(list(names).index(one))
-        elif isinstance(one, int | np.integer) and 0 <= one < len(names):
-            found.append(int(one))
-        else:
-            raise AffineDPError(f"there is no input {one!r}; there are {', '.join(names)}")
-    if not found or len(set(found)) < len(found):
-        raise AffineDPError("inputs must name some inputs, each once")
-    return found

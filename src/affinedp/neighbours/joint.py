@@ -8,24 +8,24 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from fractions import Fraction
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix, Norm, dense
+from affinedp.arrays import EPS, FloatArray, Matrix, Norm, dense
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.rational import combination
 from affinedp.neighbours.adjacency import (
     LISTED,
     ONLY_ROUNDING,
     Adjacency,
     Columns,
+    ExactMatrix,
     Sensitivity,
     Vector,
     checked_unit,
 )
-from affinedp.neighbours.norms import EPS, ExactMatrix
 
 
 class _Move(NamedTuple):
@@ -131,11 +131,5 @@ def _listed(part: Adjacency, limit: int) -> list[_Move]:
 
 def _sum(choice: Sequence[tuple[int, _Move]]) -> Vector | None:
     """Moves that are made together, in rational numbers."""
-    total: dict[int, Fraction] = {}
-    for sign, one in choice:
-        vector = one.exact()
-        if vector is None:
-            return None
-        for j, value in vector.items():
-            total[j] = total.get(j, Fraction(0)) + sign * value
-    return {j: value for j, value in total.items() if value}
+    known = [(sign, vector) for sign, one in choice if (vector := one.exact()) is not None]
+    return combination(known) if len(known) == len(choice) else None

@@ -13,6 +13,7 @@ import numpy as np
 from affinedp.arrays import dense
 from affinedp.domains.base import Counts
 from affinedp.errors import AffineDPError, TooManyCircuitsError
+from affinedp.exact.numbers import whole_number
 from affinedp.neighbours.adjacency import LISTED, Adjacency, Columns
 
 Move = Literal["person", "replace", "circuits", "swaps"]
@@ -74,8 +75,9 @@ class People(Adjacency):
         for name in ("household", "at_most", "amount"):
             given = getattr(self, name)
             if given is not None or name != "at_most":
-                object.__setattr__(self, name, checked_people(given, name))
-        checked_people(self.size, "household times at_most times what a person counts for")
+                object.__setattr__(self, name, whole_number(given, name, most=MOST_PEOPLE))
+        together = "household times at_most times what a person counts for"
+        whole_number(self.size, together, most=MOST_PEOPLE)
 
     @property
     def size(self) -> int:
@@ -161,12 +163,3 @@ def unit_of(kind: str, household: int = 1) -> str:
 def amount_words(amount: Any) -> str:
     """Say what a person counts for."""
     return f"a person counts for at most μ = {amount}, wherever"
-
-
-def checked_people(count: Any, name: str = "household") -> int:
-    """Return a number of people, or refuse what is none."""
-    if isinstance(count, bool) or not isinstance(count, int | np.integer):
-        raise AffineDPError(f"{name} must be a number of people, not {count!r}")
-    if not 1 <= count <= MOST_PEOPLE:
-        raise AffineDPError(f"{name} must be at least 1 and at most {MOST_PEOPLE:,}, not {count}")
-    return int(count)

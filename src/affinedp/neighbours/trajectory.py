@@ -18,32 +18,30 @@ from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, Matrix, Norm
+from affinedp.arrays import EPS, FloatArray, Matrix, Norm
 from affinedp.domains.dynamics import ENDLESS, Dynamics
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.powers import scan_inverse_transitions
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.exact.numbers import real_array
 from affinedp.neighbours.adjacency import (
     LISTED,
     Adjacency,
     Columns,
+    ExactMatrix,
     Sensitivity,
     Vector,
     mu_words,
 )
 from affinedp.neighbours.circuit_adjacency import DEFINITION_4, CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
-from affinedp.neighbours.norms import ExactMatrix
 from affinedp.parts import frozen
 
 Neighbours = Literal["time-local", "manifold", "initial"]
 MOST_CIRCUITS = 2_000_000
 CHUNK = 100_000
 MOST_NUMBERS = 4e8
-EPS = float(np.finfo(float).eps)
 
 
 class TrajectoryAdjacency(Adjacency):
@@ -350,19 +348,16 @@ def _first(columns: Columns, n: int) -> Callable[[int], Vector | None]:
     return exact
 
 
-def trajectory_manifold(dynamics: Dynamics, offsets: ArrayLike | None = None) -> AffineManifold:
+def trajectory_manifold(dynamics: Dynamics) -> AffineManifold:
     """Return the manifold of trajectories ``[x(0); …; x(T−1)]``."""
     import scipy.sparse as sparse
 
     n, horizon = dynamics.states, dynamics.horizon
     names = [f"{name}({t})" for t in range(horizon) for name in dynamics.state_names]
     steps = horizon - 1
-    known = np.zeros((steps, n)) if offsets is None else real_array(offsets, "offsets", 2)
-    if known.shape != (steps, n):
-        raise AffineDPError(f"offsets must have shape ({steps}, {n}), not {known.shape}")
     if steps == 0:
         return AffineManifold(np.zeros((0, n)), names=names)
     moved = sparse.block_diag([dynamics.state_matrix(t) for t in range(steps)])
     empty = sparse.csr_array((steps * n, n))
     D = sparse.hstack([moved, empty]) - sparse.hstack([empty, sparse.eye_array(steps * n)])
-    return AffineManifold(sparse.csr_array(D), known.ravel(), names, "allow")
+    return AffineManifold(sparse.csr_array(D), None, names, "allow")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -11,13 +11,17 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, Norm, dense
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.exact.numbers import exact_number, meaning
+from affinedp.exact.numbers import exact_number
 from affinedp.exact.rational import common_denominator, primitive
-from affinedp.neighbours.adjacency import LISTED, Adjacency, Columns, Sensitivity
-from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.adjacency import (
+    LISTED,
+    Adjacency,
+    Columns,
+    ExactMatrix,
+    Sensitivity,
+    Vector,
+)
 from affinedp.neighbours.definition import NeighbourAnswer
-from affinedp.neighbours.free_sets import FreeSetAdjacency
-from affinedp.neighbours.norms import ExactMatrix
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,10 +54,8 @@ class Whole(Adjacency):
                         "the moves are no short fractions, so that whole neighbours cannot be told "
                         "exactly: treat the data as real"
                     )
-                step, times = whole_steps(list(move.values()))
-                if times:
-                    whole = np.zeros(len(columns.values))
-                    whole[list(move)] = [float(times * c) for c in step]
+                whole = whole_part(move, np.zeros(len(columns.values)))
+                if whole.any():
                     found.append(whole)
             if found:
                 yield Columns.given(np.column_stack(found))
@@ -86,57 +88,19 @@ MOST_LOOKED_AT = 2_000_000
 WHOLE = 1e-6
 
 
-def exact_move(adjacency: Adjacency, column: FloatArray) -> tuple[dict[int, Fraction], bool]:
-    """Return a move as fractions, and whether it is certainly the move itself.
-
-    A circuit is determined by its support up to its length, and some entry of it moves by μ
-    exactly while the others move by at least theirs; both are checked.  Likewise a move of a free
-    set by the one entry of the set that moves.
-    """
-    places = np.flatnonzero(column).tolist()
-    values = [float(column[j]) for j in places]
-    if type(adjacency) is not CircuitAdjacency:
-        read = {j: meaning(v) for j, v in zip(places, values)}
-        short = all(c.denominator <= 10**12 for c in read.values())
-        if type(adjacency) is FreeSetAdjacency:
-            return read, short and _is_of_free_set(adjacency, read)
-        return read, short
-    size = max(map(abs, values), default=0.0)
-    move = {j: _near(v, size) for j, v in zip(places, values)}
-    rows, mu = adjacency.manifold.exact_rows, adjacency.mu
-    lengths = [abs(c) / meaning(float(mu[j])) for j, c in move.items() if mu[j]]
-    if rows is not None and _obeys(rows, move) and min(lengths, default=Fraction(0)) == 1:
-        return move, True
-    exact = adjacency.exact_direction(column)
-    return (move, False) if exact is None else (exact, True)
-
-
-def _obeys(rows: Sequence[Mapping[int, Fraction]], move: Mapping[int, Fraction]) -> bool:
-    return all(
-        sum((c * move[j] for j, c in row.items() if j in move), Fraction(0)) == 0 for row in rows
-    )
-
-
-def _is_of_free_set(adjacency: FreeSetAdjacency, move: Mapping[int, Fraction]) -> bool:
-    """Whether one entry of a chosen set moves by μ, and everything else follows from it."""
-    rows = adjacency.manifold.exact_rows
-    if rows is None or not _obeys(rows, move):
-        return False
-    mu = adjacency.mu
-    for entries in adjacency.free_sets:
-        moved = [j for j in entries if j in move]
-        if len(moved) == 1 and abs(move[moved[0]]) == meaning(float(mu[moved[0]])):
-            return True
-    return False
-
-
-def _near(value: float, size: float) -> Fraction:
-    """The short fraction that a computed number is, up to its rounding."""
-    for most in (100, 10_000):
-        near = Fraction(value).limit_denominator(most)
-        if abs(float(near) - value) <= 1e-13 * size:
-            return near
-    return meaning(value)
+def known_moves(
+    adjacency: Adjacency, limit: int, way_out: str = "treat the data as real"
+) -> Iterator[tuple[Vector, FloatArray]]:
+    """Yield all moves as fractions and as doubles; refuse any that is not known exactly."""
+    for columns in adjacency.moves(limit):
+        for k, column in enumerate(columns.values.T):
+            move = columns.certain(k)
+            if move is None:
+                raise AffineDPError(
+                    "the moves are no short fractions, so that they are not known exactly: "
+                    f"{way_out}"
+                )
+            yield move, column
 
 
 def whole_part(move: Mapping[int, Fraction], column: FloatArray) -> FloatArray:
@@ -152,19 +116,18 @@ def whole_part(move: Mapping[int, Fraction], column: FloatArray) -> FloatArray:
 def moves_are_whole(adjacency: Adjacency) -> bool:
     """Whether every listed move is whole: only then is the bound about whole numbers, too."""
     try:
-        moves = adjacency.directions(MOST_LOOKED_AT)
+        return all(map(_are_whole, adjacency.moves(MOST_LOOKED_AT)))
     except TooManyCircuitsError:
         return False
+
+
+def _are_whole(columns: Columns) -> bool:
     # computed moves may be off by a rounding: those are looked at in exact arithmetic
-    doubtful = moves[:, np.any(moves != np.rint(moves), axis=0)]
-    if np.any(np.abs(doubtful - np.rint(doubtful)) > WHOLE):
+    off = np.abs(columns.values - np.rint(columns.values)).max(axis=0, initial=0.0)
+    if np.any(off > WHOLE):
         return False
-    return all(_is_whole(adjacency, column) for column in doubtful.T)
-
-
-def _is_whole(adjacency: Adjacency, column: FloatArray) -> bool:
-    move, known = exact_move(adjacency, column)
-    return known and all(value.denominator == 1 for value in move.values())
+    doubtful = map(columns.certain, np.flatnonzero(off).tolist())
+    return all(move and all(c.denominator == 1 for c in move.values()) for move in doubtful)
 
 
 def weight_of_three(adjacency: Adjacency, query: Matrix, weights: Matrix) -> float:

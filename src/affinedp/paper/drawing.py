@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 BLUE, VERMILLION, GREEN, PURPLE = "#0072B2", "#D55E00", "#009E73", "#CC79A7"
-ORANGE, SKY, YELLOW = "#E69F00", "#56B4E9", "#F0E442"
+ORANGE, SKY = "#E69F00", "#56B4E9"
 RESOLUTION = 200
 
 
@@ -45,16 +45,11 @@ def _with_fewer_colours(path: Path) -> None:
     smaller.save(path, optimize=True)
 
 
-def new_figure(width: float, height: float) -> Figure:
-    """Return an empty figure."""
-    return unregistered(figsize=(width, height), layout="constrained")
-
-
 def panels(
     rows: int, columns: int, width: float, height: float, title: str, **settings: Any
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure with a title and panels in reading order."""
-    figure = new_figure(width, height)
+    figure = unregistered(figsize=(width, height), layout="constrained")
     figure.suptitle(title)
     return figure, list(figure.subplots(rows, columns, squeeze=False, **settings).ravel())
 

@@ -153,6 +153,20 @@ Objective = Literal["sum", "largest"]
 UP = 1 + 1e-12
 
 
+def is_weighted(weights: Matrix) -> bool:
+    """Whether weights are others than 1 for every output."""
+    import scipy.sparse as sparse
+
+    return bool(abs(sparse.csr_array(weights) - sparse.eye_array(weights.shape[0])).max() > 0)
+
+
+def error_words(objective: Objective, weighted: bool) -> str:
+    """Return what is to be least, in words."""
+    if objective == "largest":
+        return "largest variance"
+    return "weighted squared error" if weighted else "squared error"
+
+
 @dataclass(frozen=True)
 class LeastPossible(Part):
     """What no mechanism with the same promise can go below, and what this one costs."""
@@ -203,6 +217,16 @@ class LeastPossible(Part):
         return self.error / self.bound * UP if self.bound > 0.0 else math.inf
 
     @property
+    def is_weighted(self) -> bool:
+        """Whether outputs count more or less than once each."""
+        return self.weights is not None and is_weighted(self.weights)
+
+    @property
+    def what(self) -> str:
+        """What the error counts, in words."""
+        return error_words(self.objective, self.is_weighted)
+
+    @property
     def _three_is_known(self) -> bool:
         return self.sum_of_three > 0.0 and self.delta == 0.0 and self.data == "integer"
 
@@ -214,7 +238,7 @@ class LeastPossible(Part):
 
     def sentence(self) -> str:
         """Say how near to the least possible this is, for whom, and under which promise."""
-        what = "squared error" if self.objective == "sum" else "largest variance"
+        what = self.what
         promise = f"ε = {self.epsilon:.6g}" + (f", δ = {self.delta:.3g}" if self.delta else "")
         times = _rounded_up(self.excess)
         near = "the least" if times == "1.00" else f"at most {times} times the least"
@@ -265,7 +289,5 @@ class Design(Part):
     error: float | None = None
     # what somebody asked for; the mechanism keeps it
     asked: Asked | None = None
-    # of noise on a plant's outputs: the steps of the sensors that it was designed for
-    resolution: tuple[float, ...] = ()
-    # what is sent with these sensors
+    # of noise on a plant's outputs: what is sent with the sensors that it was designed for
     sent: Sent | None = None

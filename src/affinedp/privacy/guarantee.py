@@ -15,15 +15,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, within_range
+from affinedp.arrays import EPS, FloatArray, within_range
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.exact.numbers import real_array, whole_number
+from affinedp.exact.numbers import real_array, rounded_up, whole_number
 from affinedp.laws.base import Law
-from affinedp.laws.curves import EPS, ComposedCurve, Curve, GaussianCurve, NoPromise, pair_of
+from affinedp.laws.curves import ComposedCurve, Curve, GaussianCurve, NoPromise, pair_of
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.whole import Whole
 from affinedp.parts import Locked, Part, kind_named
-from affinedp.strategies.base import Proof, Strategy, rounded_up
+from affinedp.strategies.base import Proof, Strategy
 
 MOST_RELEASES = 10**9
 
@@ -70,6 +70,8 @@ def as_given(value: float) -> str:
     return short if float(short) == value else repr(float(value))
 
 
+# The warning of a promise that a file states.
+ON_TRUST = "read from a file and NOT verified again: it is as good as the file"
 SHOWN_TERMS = 8
 # An ε that is exceeded by less than this share is kept, unless the caller is stricter.
 HOLDS_TOLERANCE = 1e-12
@@ -347,14 +349,7 @@ class Guarantee(Locked):
         return "; ".join([*points, f"{_up(self.rho, 4)}-zCDP"])
 
     def __str__(self) -> str:
-        import textwrap
-
-        lines = []
-        for label, text in self.summary():
-            first, *rest = textwrap.wrap(text, 66, break_on_hyphens=False) or [""]
-            lines.append(f"{label:<12} {first}")
-            lines.extend(f"{'':<12} {line}" for line in rest)
-        return "\n".join(lines)
+        return labelled_lines(self.summary())
 
     def _repr_html_(self) -> str:
         from html import escape
@@ -365,6 +360,18 @@ class Guarantee(Locked):
             for label, text in self.summary()
         )
         return f"<table>{rows}</table>"
+
+
+def labelled_lines(rows: Iterable[tuple[str, str]]) -> str:
+    """Return labelled texts as lines of at most 80 columns, the texts below each other."""
+    import textwrap
+
+    lines = []
+    for label, text in rows:
+        first, *rest = textwrap.wrap(text, 66, break_on_hyphens=False) or [""]
+        lines.append(f"{label:<12} {first}")
+        lines.extend(f"{'':<12} {line}" for line in rest)
+    return "\n".join(lines)
 
 
 def _law_words(law: str) -> str:
@@ -401,9 +408,11 @@ def compose(guarantees: Sequence[Guarantee]) -> Guarantee:
     >>> round(adp.compose([g, g]).sensitivity, 6)
     2.0
     """
-    if not isinstance(guarantees, Iterable):
-        raise AffineDPError(f"compose takes a list of guarantees, not {type(guarantees).__name__}")
-    parts = list(guarantees)
+    try:
+        parts = list(iter(guarantees))
+    except TypeError:
+        name = type(guarantees).__name__
+        raise AffineDPError(f"compose takes a list of guarantees, not {name}") from None
     if not parts:
         raise AffineDPError("there is nothing to compose: the list of guarantees is empty")
     for part in parts:
@@ -452,6 +461,8 @@ def _number(value: float, name: str) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise AffineDPError(f"{name} must be a number, not {value!r}") from None
+    except OverflowError:
+        raise AffineDPError(f"{name} leaves the range of floating point") from None
     if math.isnan(number):
         raise AffineDPError(f"{name} must be a number, not NaN")
     return number

@@ -14,7 +14,7 @@ For δ > 0 the optimum is a mixture of two-sided geometric laws that are cut off
 for all laws on the line, so ``ν(λ) − λ δ`` bounds the error.  The proof is a dual certificate:
 numbers ``a_i = min over j of  q^j λ/2 + Σ_{l ≤ j} q^l ((i + l + u)² − ν)`` for every offset u of
 the outputs from the data.  They grow with i, so ``0 ≤ a_0`` makes all of them feasible, and one
-inequality at the middle is left (docs/explanation/least-possible.md).  Both are checked here for
+inequality at the middle is left (docs/explanation/least-known.md).  Both are checked here for
 all offsets at once, with room for every rounding error; the search for λ need not be trusted.
 """
 

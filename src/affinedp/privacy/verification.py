@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, is_sparse, within_range
+from affinedp.arrays import EPS, FloatArray, Matrix, is_sparse, within_range
 from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
@@ -19,10 +19,9 @@ from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.privacy.guarantee import Guarantee, promise
-from affinedp.strategies.base import EPS
 from affinedp.strategies.coverage import Span, covers_by_rounding
 from affinedp.strategies.dense import Dense
-from affinedp.strategies.whitening import ROUNDINGS
+from affinedp.strategies.matrices import ROUNDINGS
 
 if TYPE_CHECKING:
     import scipy.sparse as sparse
@@ -42,7 +41,7 @@ def verify(
     law: str | Law = "gaussian",
     mu: float | ArrayLike | None = None,
     query: ArrayLike | sparse.sparray | Sequence[str] | None = None,
-    adjacency: Adjacency | None = None,
+    adjacency: Adjacency | str | None = None,
     check_against: Any = None,
 ) -> Guarantee:
     """Return what ``F x + Λ η`` promises to someone who knows the equations.
@@ -66,8 +65,9 @@ def verify(
         How far an entry moves (default 1), for the neighbours of Definition 4.
     query : array_like, shape (m, n), or sequence of names, optional
         F, or the names of the entries to publish; the identity by default.
-    adjacency : Adjacency, optional
-        Other neighbours than those of Definition 4 with ``mu``.
+    adjacency : Adjacency or "person", optional
+        Other neighbours than those of Definition 4 with ``mu``; ``"person"`` where equations are
+        totals and their parts: one cell moves by up to ``mu``, and its totals follow.
     check_against : DataFrame, mapping of columns, or array, optional
         Private data: if it obeys equations within a row that were not given, a
         :class:`~affinedp.errors.AffineDPWarning` says so.  Nothing else
@@ -91,13 +91,16 @@ def verify(
     >>> adp.verify(M, [[1], [1]]).leak
     array([-1.,  1.])
     """
+    if not isinstance(law, Law | str):
+        law_named(law)  # refuses what is no name
     if law == "staircase":
         raise AffineDPError("staircase noise is not given by a matrix: design_staircase makes it")
     neighbours = adjacency_of(manifold, adjacency, mu)
     matrix, output_names = resolve_query(manifold, query)
     name = law.kind if isinstance(law, Law) else law
     noise, error = _noise(noise_matrix, covariance, name, matrix.shape[0])
-    warn_of_forgotten(manifold, check_against)
+    if check_against is not None:
+        warn_of_forgotten(manifold, check_against)
     if isinstance(law, Law):
         if law.whole:
             raise AffineDPError(f"{law.words} noise is for whole numbers: a matrix does not say so")

@@ -13,17 +13,15 @@ needed; the price is that the bound need not be attained.
 from __future__ import annotations
 
 import math
-import operator
 from dataclasses import dataclass, field, replace
-from typing import SupportsIndex
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, IntArray, dense
+from affinedp.arrays import FloatArray, IntArray, dense, one_thread
 from affinedp.domains.component import Network, network_of
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import real_array, whole_number
 from affinedp.exact.rounding import UNIT_ROUNDOFF, gamma, row_exponents
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
@@ -34,19 +32,19 @@ from affinedp.parts import frozen
 from affinedp.strategies.base import Largest, Proof, Strategy
 from affinedp.strategies.coverage import Span
 from affinedp.strategies.dense import Dense
-from affinedp.strategies.whitening import in_output_units, whiten
+from affinedp.strategies.matrices import in_output_units, whiten
 
 NEGLIGIBLE = 1e-200  # relative; far above what underflow can do, far below what rounding does
 NORM_ROUNDING = 1.01  # covers the rounding of a norm of small numbers
 
 
-def top_sum(weights: ArrayLike, most: SupportsIndex) -> float:
+def top_sum(weights: ArrayLike, most: int) -> float:
     """Return the sum of the ``most`` largest weights, rounded up.
 
     No circuit with that many entries, all of size at most 1, has a larger ``Σ_i y_i v_i²``: what
     replaces the maximum over circuits in Theorem 1 of the paper when they cannot be listed.
     """
-    values, count = nonnegative_weights(weights), positive_count(most)
+    values, count = nonnegative_weights(weights), whole_number(most, "most")
     try:
         return math.nextafter(math.fsum(np.sort(values)[::-1][:count]), math.inf)
     except OverflowError:
@@ -59,8 +57,6 @@ def domination_factor(kernel: ArrayLike, weights: ArrayLike, whitened: ArrayLike
     With W the whitened query ``Λ⁺F`` of a Gaussian mechanism (Theorem 1 of the paper), ``√(c ·
     top_sum(y, most))`` bounds its sensitivity to every circuit whose entries are at most 1 in size.
     """
-    from threadpoolctl import threadpool_limits
-
     points, _ = balanced_kernel(real_array(kernel, "kernel", 2))
     values, query = nonnegative_weights(weights), real_array(whitened, "whitened", 2)
     if values.shape != (len(points),) or query.shape[1] != len(points):
@@ -76,7 +72,7 @@ def domination_factor(kernel: ArrayLike, weights: ArrayLike, whitened: ArrayLike
     values = np.ldexp(values, -weight_exponent)
     values[values < NEGLIGIBLE] = 0.0
     query = np.ldexp(query, -query_exponent)
-    with threadpool_limits(limits=1, user_api="blas"):
+    with one_thread():
         inverse, shrink = inverse_root(points, values)
         product = query @ points @ inverse.T
         error = norm_bound(np.abs(query) @ np.abs(points) @ np.abs(inverse.T))
@@ -84,17 +80,6 @@ def domination_factor(kernel: ArrayLike, weights: ArrayLike, whitened: ArrayLike
         factor = (math.sqrt(_squared_norm_bound(product)) + error) ** 2 / shrink
     factor *= 1.0 + 10.0 * UNIT_ROUNDOFF
     return times_power_of_two(factor, 2 * query_exponent - weight_exponent)
-
-
-def positive_count(most: SupportsIndex) -> int:
-    """Return ``most`` as an integer, or refuse it."""
-    try:
-        count = operator.index(most)
-    except TypeError:
-        raise AffineDPError(f"most must be an integer, not {most!r}") from None
-    if count < 1:
-        raise AffineDPError(f"most counts the entries of a circuit: at least 1, not {count}")
-    return count
 
 
 def nonnegative_weights(weights: ArrayLike) -> FloatArray:

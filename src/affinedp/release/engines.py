@@ -25,23 +25,16 @@ from affinedp.budget.ledger import (
     checked_rows,
     paying,
 )
-from affinedp.domains.reading import pandas_of_polars
+from affinedp.domains.reading import engine_of, pandas_of_polars
 from affinedp.errors import AffineDPError
 from affinedp.laws.sampler import Sampler, checked_sampler
 from affinedp.record import MechanismRecord
 from affinedp.release.parts import PartError, PartFiles, ReleaseInParts, RowsToPublish
-from affinedp.release.publish import MechanismRows
+from affinedp.release.publish import MechanismRows, sampler_of
 from affinedp.strategies.base import Prepared
 
 Task = Callable[[int, Any], Any]
 
-# Where the tables of an engine come from, and what they are called.
-ENGINES = {
-    ("dask", "DataFrame"): "dask",
-    ("dask_expr", "DataFrame"): "dask",
-    ("pyspark", "DataFrame"): "spark",
-    ("polars", "LazyFrame"): "polars",
-}
 # Types of Spark by Arrow's names, but for points in time.
 SPARK_TYPES = {
     "string": "string",
@@ -89,30 +82,6 @@ class Parts:
     run: Callable[[Task], Sequence[Any]]
 
 
-def engine_of(data: Any) -> str | None:
-    """Return which engine keeps a table, or None; no engine is imported for that."""
-    if isinstance(data, Parts):
-        return "parts"
-    for kind in type(data).__mro__:
-        found = ENGINES.get((kind.__module__.partition(".")[0], kind.__name__))
-        if found is not None:
-            return found
-    return None
-
-
-def in_parts(data: Any, into: str | os.PathLike[str] | None) -> bool:
-    """Whether a table is released part by part.
-
-    A lazy table of polars is read once, as a whole, unless a folder is given.
-    """
-    engine = engine_of(data)
-    if engine is None and into is not None:
-        raise AffineDPError(
-            "into= is for tables in parts (Dask, Spark, lazy polars); write this one yourself"
-        )
-    return engine is not None and not (engine == "polars" and into is None)
-
-
 def publish_rows_in_parts(
     mechanism: MechanismRecord,
     prepared: Prepared,
@@ -126,8 +95,8 @@ def publish_rows_in_parts(
 ) -> Any:
     """Publish a table part by part; see :meth:`affinedp.Mechanism.release`."""
     checked_rows(rows)
-
     checked_ledger(ledger)
+    sampler_of(mechanism, prepared)  # made here, once, and sent along
 
     def paid(count: int) -> AbstractContextManager[None]:
         releases = 1 if ledger is None else charged_releases(count, rows)

@@ -27,9 +27,7 @@ import numpy as np
 import affinedp
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import LARGEST_WHOLE
-from affinedp.laws.sampler.words import Key
-from affinedp.release.publish import OwnDrawer
-from affinedp.strategies.base import Drawer
+from affinedp.laws.sampler.words import Key, Source
 
 # Beside the type of a column with whole numbers that doubles do not hold.
 WIDE = {b"affinedp": b"wide"}
@@ -295,7 +293,7 @@ class RowsToPublish(Protocol):
     def check(self, frame: Any) -> Any:
         """Refuse rows that cannot be released, and return them with zeros in place of numbers."""
 
-    def publish(self, frame: Any, drawer: Drawer) -> Any:
+    def publish(self, frame: Any, source: Source) -> Any:
         """Return rows with noise, in their order."""
 
 
@@ -412,8 +410,8 @@ class ReleaseInParts:
         name = f"part-{number:05d}.parquet"
         if len(frame):
             # noise belongs to rows, not to the places where they happen to lie this time
-            drawer = OwnDrawer(self.key.source("part", number, digest))
-            drawn = self.rows.publish(frame.iloc[order], drawer)
+            source = self.key.source("part", number, digest)
+            drawn = self.rows.publish(frame.iloc[order], source)
             published = drawn.iloc[np.argsort(order)]
             if isinstance(frame.index, RangeIndex):
                 published.index = frame.index  # places, not labels

@@ -7,6 +7,7 @@ docs/explanation/floating-point.md gives the argument step by step.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
@@ -14,53 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger, Rows, charged_releases, checked_ledger, paying
 from affinedp.domains.reading import held
-from affinedp.errors import AffineDPError
-from affinedp.laws.base import Law
-from affinedp.laws.laplace import Geometric
-from affinedp.laws.sampler import checked_sampler
-from affinedp.laws.sampler.opendp import check_opendp_scale, opendp_integers
+from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.exact.numbers import rounded_up
+from affinedp.laws.base import Sampler
+from affinedp.laws.sampler.noise import checked_sampler, drawn_integers
+from affinedp.laws.sampler.opendp import by_opendp
 from affinedp.laws.sampler.words import Source, system_bytes
 from affinedp.record import MechanismRecord
-from affinedp.strategies.base import Drawer, Prepared, rounded_up
-
-
-@dataclass(frozen=True)
-class OwnDrawer:
-    """affinedp's sampler; releases take the randomness of the operating system."""
-
-    # gives random bytes
-    source: Source = system_bytes
-
-    def integers(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> NDArray[Any]:
-        """Return integers of a law with so many steps to its unit, exactly."""
-        return law.draw(shape, unit, self.source)
-
-    def narrow(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> NDArray[Any]:
-        """Return the same, in 64 bits where all of them fit."""
-        sampler = law.sampler(unit)
-        return getattr(sampler, "draw_narrow", sampler.draw)(shape, self.source)
-
-
-class OpenDPDrawer:
-    """OpenDP's sampler, the reference."""
-
-    source = staticmethod(system_bytes)
-
-    def integers(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> NDArray[Any]:
-        """Return integers of a law with so many steps to its unit, exactly."""
-        if isinstance(law, Geometric):
-            return opendp_integers("laplace", _float_above(unit / Fraction(law.rate)), shape)
-        return opendp_integers(law.kind, unit, shape)
-
-    narrow = integers
-
-
-def _float_above(scale: Fraction) -> Fraction:
-    """The least float that is not below: OpenDP takes floats, and more noise keeps the promise."""
-    return Fraction(rounded_up(scale))
+from affinedp.strategies.base import Prepared
 
 
 def publish(
@@ -71,14 +35,15 @@ def publish(
     ledger: Ledger | None = None,
     label: str | None = None,
     rows: Rows | None = None,
-    drawer: Drawer | None = None,
+    sampler: str = "bulk",
+    source: Source = system_bytes,
 ) -> Any:
     """Publish the query of ``x`` with the mechanism's noise; see :meth:`Mechanism.release`."""
-    drawer = drawer or OwnDrawer()
     checked_ledger(ledger)
+    noise = sampler_of(mechanism, prepared, sampler)
     x = held(x)
-    early = prepared.draw(_count(x), drawer) if prepared.draws_first else None
-    data, wrap = read_data(mechanism, x)
+    early = drawn(prepared, noise, _count(x), source) if prepared.draws_first else None
+    data, wrap = mechanism.domain.read(x)
     prepared.check(data)
     steps, shared = prepared.steps(data), prepared.shared(data)
     if early is not None and early.shape != steps.shape:
@@ -89,9 +54,9 @@ def publish(
         releases = charged_releases(len(data), rows)
     key = mechanism.fingerprint
     with paying(ledger, mechanism.guarantee, fingerprint=key, label=label, releases=releases):
-        noise = prepared.draw(len(data), drawer) if early is None else early
-        published = prepared.reconstruct(steps + noise, shared)
-    return wrap(published)
+        added = drawn(prepared, noise, len(data), source) if early is None else early
+        published = prepared.reconstruct(steps + added, shared)
+    return wrap(published, mechanism.output_names)
 
 
 @dataclass(frozen=True)
@@ -105,28 +70,27 @@ class MechanismRows:
 
     def check(self, frame: Any) -> Any:
         """Refuse rows that cannot be released, and return them with zeros in place of numbers."""
-        data, wrap = read_data(self.mechanism, frame)
+        names = self.mechanism.output_names
+        data, wrap = self.mechanism.domain.read(frame)
         self.prepared.check(data)
         self.prepared.steps(data)
-        return wrap(np.zeros((len(frame), len(self.mechanism.output_names))))
+        return wrap(np.zeros((len(frame), len(names))), names)
 
-    def publish(self, frame: Any, drawer: Drawer) -> Any:
+    def publish(self, frame: Any, source: Source) -> Any:
         """Return rows with noise."""
-        return publish(self.mechanism, self.prepared, frame, drawer=drawer)
+        return publish(self.mechanism, self.prepared, frame, source=source)
 
 
-def drawer_of(prepared: Prepared, sampler: str) -> Drawer:
-    """Return who draws; a sampler that does not know the noise is refused before any charge."""
-    if checked_sampler(sampler) == "bulk":
-        return OwnDrawer()
-    unit = getattr(prepared, "unit", None)
-    if unit is None:
-        raise AffineDPError(
-            "OpenDP has no sampler for K-norm noise: leave out sampler, or design noise with "
-            "law='gaussian' or 'laplace'"
-        )
-    check_opendp_scale(unit)
-    return OpenDPDrawer()
+def sampler_of(mechanism: MechanismRecord, prepared: Prepared, sampler: str = "bulk") -> Sampler:
+    """Return what draws; noise that it does not know is refused, before any charge."""
+    by = checked_sampler(sampler)
+    noise = prepared.noise
+    return noise if by == "bulk" else by_opendp(noise, mechanism.noise.words)
+
+
+def drawn(prepared: Prepared, noise: Sampler, count: int, source: Source) -> NDArray[Any]:
+    """Return noise for so many rows of data."""
+    return drawn_integers(noise, (prepared.size, count), source, prepared.narrow)
 
 
 def _count(x: Any) -> int:
@@ -138,7 +102,35 @@ def _count(x: Any) -> int:
     return int(shape[0]) if len(shape) == 2 else 1
 
 
-def read_data(mechanism: MechanismRecord, x: Any) -> tuple[FloatArray, Any]:
-    """Return data as rows, and how to hand outputs back in its form; refuse what is no data."""
-    data, wrap = mechanism.domain.read(x)
-    return data, lambda y: wrap(y, mechanism.output_names)
+def make_measurement(mechanism: MechanismRecord, prepared: Prepared) -> Any:
+    """Return an OpenDP measurement; see :meth:`Mechanism.make_measurement`."""
+    try:
+        import opendp.prelude as opendp
+    except ImportError:
+        raise MissingExtraError("opendp", "opendp") from None
+    # process-wide switches of OpenDP: the measurement is defined in Python
+    opendp.enable_features("contrib", "honest-but-curious")
+    sampler_of(mechanism, prepared)  # refused here, not when it is measured
+    sensitivity = Fraction(mechanism.guarantee.sensitivity)
+    gaussian = mechanism.law == "gaussian"
+
+    def privacy_map(steps: float) -> float:
+        if not 0 <= steps < math.inf:
+            raise AffineDPError(f"a distance is a number of neighbour steps, not {steps!r}")
+        # k neighbour steps are k times as far apart; where half a step costs as much as all of it
+        # there are no parts of a step
+        exact = Fraction(steps) if mechanism.noise.divisible else Fraction(math.ceil(steps))
+        distance = exact * sensitivity
+        return rounded_up(distance * distance / 2 if gaussian else distance)
+
+    return opendp.m.make_user_measurement(
+        input_domain=opendp.vector_domain(
+            opendp.atom_domain(T=float, nan=False), size=mechanism.manifold.n
+        ),
+        input_metric=opendp.user_distance(f"neighbour steps; {mechanism.guarantee.neighbours}"),
+        output_measure=opendp.zero_concentrated_divergence()
+        if gaussian
+        else opendp.max_divergence(),
+        function=lambda x: publish(mechanism, prepared, x).tolist(),
+        privacy_map=privacy_map,
+    )

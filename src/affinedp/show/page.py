@@ -53,9 +53,13 @@ class OutputRow:
     # standard deviation of its noise, in units of the output
     deviation: float
     # the same for independent noise that keeps the same promise; None where unknown
-    independent_deviation: float | None
-    # expected squared error relative to independent noise
-    ratio: float | None
+    independent_deviation: float | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """Expected squared error relative to independent noise."""
+        alone = self.independent_deviation
+        return alone and (self.deviation / alone) ** 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,8 +118,8 @@ class Report:
     equations: tuple[str, ...]
     # the independent noise in ``outputs``
     baseline: Baseline = field(repr=False)
-    # draws the figure of :meth:`page`
-    picture: Callable[[], Figure] | None = field(default=None, repr=False, compare=False)
+    # draws the figures of :meth:`page`
+    picture: Callable[[], Sequence[Figure]] | None = field(default=None, repr=False, compare=False)
     # the promise that was asked for, in one line; empty where none was
     headline: str = ""
     # plain lines for people who decide, each with its lead; they stand first in HTML
@@ -221,15 +225,15 @@ class Report:
         yield f"<p><small>{escape(SOURCE)}</small></p>"
 
     def _figure(self) -> str:
-        """The plot as inline SVG; nothing where matplotlib is not installed."""
+        """The figures as inline SVG; nothing where matplotlib is not installed."""
         if self.picture is None:
             return ""
         try:
-            drawing = inline_svg(self.picture())
+            drawings = map(inline_svg, self.picture())
         except MissingExtraError:
             return ""
-        label = "The privacy curve and the noise"
-        return f"<figure role='img' aria-label='{label}'>{drawing}</figure>"
+        what = "The published numbers" if self.published else "The privacy curve and the noise"
+        return f"<figure role='img' aria-label='{what}'>{''.join(drawings)}</figure>"
 
 
 def groups_of(names: Sequence[str], deviations: Sequence[float]) -> tuple[LevelRow, ...]:
@@ -378,7 +382,7 @@ def _html(section: _Section) -> str:
     if section.headings:
         styles = [LEFT] * section.labels + [RIGHT] * (len(section.headings) - section.labels)
         cells = "".join(
-            f"<th scope='col' style='{style}'>{escape(text)}</th>"
+            f"<th scope='col' style='{style};white-space:normal'>{escape(text)}</th>"
             for text, style in zip(section.headings, styles)
         )
         head = f"<thead><tr>{cells}</tr></thead>"
@@ -394,12 +398,20 @@ def _html_row(row: Sequence[str], section: _Section) -> str:
             f"<th scope='row' style='{LEFT};{WRAP};font-weight:normal'>{escape(cell)}</th>"
             for cell in labels
         )
-        return "".join([*words, *(f"<td style='{RIGHT}'>{escape(cell)}</td>" for cell in numbers)])
+        return "".join([*words, *(f"<td style='{RIGHT}'>{_number(cell)}</td>" for cell in numbers)])
     *label, text = row
     alarming = text.startswith("NONE") or bool(set(label) & set(_ALARMING))
     mark = "border-left:4px solid #d55e00;padding-left:8px;font-weight:bold" if alarming else ""
     first = (f"<th scope='row' style='{LEFT};white-space:nowrap'>{escape(x)}</th>" for x in label)
     return "".join([*first, f"<td style='{LEFT};{BREAK};{mark}'>{escape(text)}</td>"])
+
+
+def _number(text: str) -> str:
+    """A number and its interval, between which alone a line may end."""
+    parts = escape(text).split(" (", 1)
+    if len(parts) == 1:
+        return parts[0]
+    return f"{parts[0]} <span style='white-space:nowrap'>({parts[1]}</span>"
 
 
 CELL = "vertical-align:top;padding:3px 16px 3px 0"
@@ -409,12 +421,15 @@ BREAK = "overflow-wrap:anywhere"
 # Labels wrap between words, and within a word only where it is longer than that.
 WRAP = "overflow-wrap:break-word;max-width:24em"
 # The promise must not hide below thousands of rows.
-BOX = "overflow:auto;max-height:32em"
+BOX = "overflow:auto;max-height:max(32em,80vh)"
 
 STYLE = """
 :root { color-scheme: light dark; }
 body { margin: 0; font: 16px/1.5 system-ui, sans-serif; }
-main { max-width: 68rem; margin: 0 auto; padding: 1.5rem; }
+/* as wide as a published table needs; lines of text are shorter */
+main { width: fit-content; min-width: min(100%, 71rem); max-width: 100%; margin: 0 auto;
+  padding: 1.5rem; box-sizing: border-box; }
+:where(main > :not(.published)) { max-width: 68rem; }
 h1 { font-size: 1.5rem; line-height: 1.25; }
 h2 { font-size: 1.1rem; margin: 2rem 0 .5rem; }
 .opening { border-left: 4px solid #0072b2; padding: .25rem 0 .25rem 1rem; max-width: 46rem; }
@@ -424,9 +439,10 @@ details { margin: .8rem 0; }
 summary { cursor: pointer; font-weight: 600; }
 table { border-collapse: collapse; }
 th, td { border-bottom: 1px solid #8886; }
+/* drawn for a phone; wider pages put figures side by side */
 figure { margin: 2rem 0; padding: .5rem; background: #fff; border-radius: 4px;
-  overflow-x: auto; }
-figure svg { display: block; width: 100%; min-width: 44rem; height: auto; }
+  display: flex; flex-wrap: wrap; gap: .8rem; align-items: start; }
+figure svg { max-width: 100%; height: auto; }
 /* a frame, and shadows where the box can be scrolled: nothing looks as if it were cut off */
 .published { width: fit-content; max-width: 100%; box-sizing: border-box; padding: 0 .6rem;
   border: 1px solid #8886; border-radius: 4px; background:
@@ -437,15 +453,16 @@ figure svg { display: block; width: 100%; min-width: 44rem; height: auto; }
 .published thead th { position: sticky; top: 0; background: Canvas; padding-top: .5rem; }
 @media (max-width: 40rem) {
   main { padding: 1rem; }
+  .published { font-size: .85rem; }
   .published th, .published td { white-space: normal !important; padding-right: .5rem !important; }
-  figure { margin-left: -1rem; margin-right: -1rem; border-radius: 0; }
-  figure svg { min-width: 34rem; }
+  figure { margin-left: -1rem; margin-right: -1rem; border-radius: 0; padding: .5rem 0; }
 }
 @media print {
-  main { max-width: none; padding: 0; }
+  main { width: auto; min-width: 0; padding: 0; }
   body { font-size: 10pt; }
   tr, figure { break-inside: avoid; }
-  figure svg { min-width: 0; }
+  figure { margin: 1rem 0; }
+  figure svg { flex: 1 1 30%; min-width: 0; max-width: 14cm; }
   /* paper does not scroll; the box has its style in itself, for notebooks */
   .published { overflow: visible !important; max-height: none !important; }
   .published th, .published td { white-space: normal !important; }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,13 +15,11 @@ from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.privacy.guarantee import SHOWN_DELTAS, Guarantee
 from affinedp.record import MechanismRecord
 from affinedp.show.page import Baseline, printable
-from affinedp.strategies.base import Shown
+from affinedp.strategies.base import Shown, Told
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-NewFigure = Callable[..., "Figure"]
 
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 OURS, INDEPENDENT = "#0072B2", "#D55E00"
@@ -34,6 +33,17 @@ MOST_CELLS = 40  # of a picture of a matrix: smaller ones cannot be seen
 LONGEST_NAME = 16
 # Beyond this ratio of the largest to the smallest noise the axis is logarithmic.
 LINEAR_SPREAD = 300.0
+# Of a part of a figure that stands by itself on a page: a phone shows most of them as they are.
+ALONE = 0.76
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One part of a figure: its size in inches, and what draws it."""
+
+    width: float
+    height: float
+    draw: Callable[[Axes], None]
 
 
 def plot(mechanism: MechanismRecord) -> Figure:
@@ -50,9 +60,24 @@ def plot(mechanism: MechanismRecord) -> Figure:
     ['Promise', 'Covariance of the noise', 'Noise on every output']
     """
     shown = shown_noise(mechanism)
-    if shown is not None:
-        return draw_lines(mechanism.guarantee, shown, new_figure)
-    return draw(mechanism, independent_baseline(mechanism), new_figure)
+    panels = matrix_panels(mechanism) if shown is None else line_panels(mechanism.guarantee, shown)
+    widths = [panel.width for panel in panels]
+    figure = new_figure(figsize=(sum(widths), max(panel.height for panel in panels)))
+    figure.set_layout_engine("constrained", w_pad=0.15)
+    for panel, axes in zip(panels, figure.subplots(1, len(panels), width_ratios=widths)):
+        panel.draw(axes)
+    return figure
+
+
+def apart(panels: Sequence[Panel]) -> tuple[Figure, ...]:
+    """Return every part of a figure by itself: a page puts as many side by side as it has room."""
+    figures = []
+    for panel in panels:
+        figure = unregistered(figsize=(ALONE * panel.width, ALONE * panel.height))
+        figure.set_layout_engine("constrained")
+        panel.draw(figure.subplots())
+        figures.append(figure)
+    return tuple(figures)
 
 
 def new_figure(**size: Any) -> Figure:
@@ -88,13 +113,9 @@ def shown_noise(mechanism: MechanismRecord) -> Shown | None:
     """Return what a strategy says about its noise; None for noise of matrices."""
     guarantee = mechanism.guarantee
     asked = guarantee.asked
-    return mechanism.strategy.shown(
-        mechanism.adjacency,
-        mechanism.noise,
-        guarantee.sensitivity,
-        None if asked is None or asked.releases > 1 else (asked.epsilon, asked.delta),
-        mechanism.design.sent,
-    )
+    pair = None if asked is None or asked.releases > 1 else (asked.epsilon, asked.delta)
+    parts = mechanism.adjacency, mechanism.noise, guarantee.sensitivity
+    return mechanism.strategy.shown(Told(*parts, pair, mechanism.design.sent))
 
 
 def unregistered(**size: Any) -> Figure:
@@ -106,14 +127,32 @@ def unregistered(**size: Any) -> Figure:
     return Figure(**size)
 
 
-def draw_lines(guarantee: Guarantee, shown: Shown, new: NewFigure = unregistered) -> Figure:
+def line_panels(guarantee: Guarantee, shown: Shown) -> tuple[Panel, ...]:
     """Return the figure of noise that is not kept as matrices: δ(ε), and its curves."""
+    return (
+        Panel(4.4, 4.4, lambda axes: draw_promise(axes, guarantee)),
+        Panel(6.6, 4.4, lambda axes: _draw_lines(axes, shown)),
+    )
+
+
+def matrix_panels(
+    mechanism: MechanismRecord, baseline: Baseline | None = None
+) -> tuple[Panel, ...]:
+    """Return the figure of noise of matrices, with independent noise that may be known already."""
+    known = independent_baseline(mechanism) if baseline is None else baseline
+    deviations = np.sqrt(mechanism.expected_squared_errors)
+    height = 5.6 if 12 < len(deviations) <= LABELLED_NOISE else 4.8
+    return (
+        Panel(4.2, height, lambda axes: draw_promise(axes, mechanism.guarantee)),
+        Panel(5.1, height, lambda axes: _draw_covariance(axes, mechanism, deviations)),
+        Panel(4.2, height, lambda axes: _draw_noise(axes, mechanism.output_names, deviations,
+                                                    known)),
+    )  # fmt: skip
+
+
+def _draw_lines(axes: Axes, shown: Shown) -> None:
     assert shown.lines is not None
     lines = shown.lines()
-    figure = new(figsize=(11, 4.4))
-    figure.set_layout_engine("constrained", w_pad=0.15)
-    promise, axes = figure.subplots(1, 2, width_ratios=(1, 1.5))
-    draw_promise(promise, guarantee)
     styles = ("-", "-.", ":", (0, (5, 1)))
     for i, (name, values) in enumerate(lines.values.items()):
         style = styles[i % len(styles)]
@@ -133,20 +172,6 @@ def draw_lines(guarantee: Guarantee, shown: Shown, new: NewFigure = unregistered
     axes.set(title=lines.title, xlabel=lines.across, ylabel=lines.up)
     axes.grid(alpha=0.3)
     axes.legend(frameon=False)
-    return figure
-
-
-def draw(mechanism: MechanismRecord, baseline: Baseline, new: NewFigure = unregistered) -> Figure:
-    """Return the figure, with independent noise that is known already."""
-    deviations = np.sqrt(mechanism.expected_squared_errors)
-    crowded = 12 < len(deviations) <= LABELLED_NOISE
-    figure = new(figsize=(13.5, 5.6 if crowded else 4.8))
-    figure.set_layout_engine("constrained", w_pad=0.15)
-    promise, covariance, noise = figure.subplots(1, 3, width_ratios=(1, 1.25, 1))
-    draw_promise(promise, mechanism.guarantee)
-    _draw_covariance(covariance, mechanism, deviations)
-    _draw_noise(noise, mechanism.output_names, deviations, baseline)
-    return figure
 
 
 def draw_promise(axes: Axes, guarantee: Guarantee) -> None:
@@ -238,7 +263,7 @@ def _draw_covariance(axes: Axes, mechanism: MechanismRecord, deviations: FloatAr
     axes.figure.colorbar(image, cax=beside, label=label)
     axes.set_xticks([])
     if len(shown) <= LABELLED_COVARIANCE:
-        names = [_short(mechanism.output_names[i]) for i in shown]
+        names = short_names([mechanism.output_names[i] for i in shown])
         style: dict[str, Any] = {"parse_math": False, "fontsize": min(10.0, 180 / len(names))}
         axes.set_yticks(range(len(names)), names, **style)
         axes.set_xlabel("the outputs in the same order")
@@ -289,7 +314,7 @@ def _draw_noise(
 ) -> None:
     axes.set_title("Noise on every output")
     axes.grid(alpha=0.3)
-    label = "standard deviation (units of the output)"
+    label = "noise (units of the output)"
     independent = baseline.deviation
     dashed: dict[str, Any] = {
         "color": INDEPENDENT,
@@ -303,8 +328,9 @@ def _draw_noise(
         axes.plot(deviations, places, "o", **ours)
         if independent is not None:
             axes.axvline(independent, **dashed)
-        labels = [_short(name) for name in names]
-        axes.set_yticks(places, labels, parse_math=False, fontsize=min(10.0, 240 / len(names)))
+        axes.set_yticks(
+            places, short_names(names), parse_math=False, fontsize=min(10.0, 240 / len(names))
+        )
         axes.set_ylim(len(deviations) - 0.5, -0.5)
         axes.set_xlabel(label)
         axes.set_xscale("log") if is_wide(deviations) else axes.set_xlim(0, most)
@@ -315,10 +341,9 @@ def _draw_noise(
         axes.set_xlabel(f"{len(deviations):,} outputs, sorted by their noise")
         axes.set_ylabel(label)
         axes.set_yscale("log") if is_wide(deviations) else axes.set_ylim(0, most)
-    axes.legend(
-        loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=2, frameon=False,
-        title="" if independent is not None else "i.i.d. noise: not available",
-    )  # fmt: skip
+    title = "" if independent is not None else "i.i.d. noise: not available"
+    axes.figure.legend(*axes.get_legend_handles_labels(), loc="outside lower right",
+                       frameon=False, title=title)  # fmt: skip
 
 
 def is_wide(deviations: FloatArray) -> bool:
@@ -336,6 +361,20 @@ def _say(axes: Axes, text: str) -> None:
     axes.text(0.5, 0.5, lines, parse_math=False, **center)
 
 
-def _short(name: str) -> str:
-    name = printable(name)
-    return name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+def short_names(names: Sequence[str], longest: int = LONGEST_NAME) -> list[str]:
+    """Return names cut to a length: at the end, or else where different ones stay different.
+
+    Examples
+    --------
+    >>> short_names(["North / North-A / 1", "North / North-A / 2"], 9)
+    ['Nort… / 1', 'Nort… / 2']
+    """
+    given = [printable(name) for name in names]
+
+    def cut(head: int) -> list[str]:
+        tail = longest - 1 - head
+        return [x if len(x) <= longest else f"{x[:head]}…{x[len(x) - tail :]}" for x in given]
+
+    ways = [cut(head) for head in (longest - 1, (longest - 1) // 2, 0)]
+    # most of them tell most names apart; the first where several do
+    return max(ways, key=lambda found: len(set(found)))

@@ -14,7 +14,7 @@ import numpy as np
 from affinedp.domains.manifold import MOST_OUTPUTS, AffineManifold
 from affinedp.errors import AffineDPError, counted
 from affinedp.privacy.design import Alternative
-from affinedp.privacy.guarantee import Guarantee
+from affinedp.privacy.guarantee import ON_TRUST, Guarantee
 from affinedp.record import MechanismRecord
 from affinedp.show.page import (
     Baseline,
@@ -26,18 +26,25 @@ from affinedp.show.page import (
     round_up,
     shortened,
 )
-from affinedp.show.plot import draw, draw_lines, independent_baseline, shown_noise
+from affinedp.show.plot import (
+    apart,
+    independent_baseline,
+    line_panels,
+    matrix_panels,
+    shown_noise,
+)
 from affinedp.strategies.base import Shown
 from affinedp.strategies.matrices import Matrices
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    Picture = Callable[[], Figure]
+    Picture = Callable[[], Sequence[Figure]]
 
 SHOWN_GIVEN = 4
 # An error so close to the bound below all mechanisms is it, up to rounding.
 ROUNDING = 1e-9
+NOT_CERTIFIED = "not certified: less noise may do"
 FROM_WHOM = (
     "everyone who sees all that is published, even if they know the equations that were given, how "
     "the noise is made, and all other data"
@@ -78,12 +85,15 @@ def report(mechanism: MechanismRecord) -> Report:
     """
     shown = shown_noise(mechanism)
     if shown is not None:
-        made = _report(mechanism, shown, lambda: draw_lines(mechanism.guarantee, shown))
+        made = _report(mechanism, shown, lambda: apart(line_panels(mechanism.guarantee, shown)))
         count = counted(len(mechanism.strategy.given_names), "output")
         return replace(made, title=f"{_law(mechanism)} on {count} {shown.title}")
     if isinstance(mechanism.strategy, Matrices):
         return _dense_report(mechanism, mechanism.manifold)
-    title = f"{_law(mechanism)} on {mechanism.domain.words}"
+    about = mechanism.domain.words
+    if isinstance(mechanism.domain, AffineManifold):  # the outputs may be others than the data
+        about = counted(len(mechanism.strategy.names), "output")
+    title = f"{_law(mechanism)} on {about}"
     return grouped_report(mechanism, title, mechanism.strategy.noise_by_group(mechanism.noise))
 
 
@@ -124,7 +134,7 @@ def _dense_report(mechanism: MechanismRecord, manifold: AffineManifold) -> Repor
         totals=tuple(_totals(mechanism, baseline, equations)),
         unprotected=tuple(text for label, text in promise if label == "not protected"),
     )
-    made = _report(mechanism, told, lambda: draw(mechanism, baseline))
+    made = _report(mechanism, told, lambda: apart(matrix_panels(mechanism, baseline)))
     return replace(made, equations=tuple(map(printable, equations)))
 
 
@@ -132,19 +142,18 @@ def _report(mechanism: MechanismRecord, told: Shown, picture: Picture | None = N
     """What is said about every mechanism, with what its own kind has told."""
     guarantee, independent = mechanism.guarantee, told.independent
     rows = tuple(
-        OutputRow(
-            printable(name),
-            deviation,
-            independent,
-            None if independent is None else (deviation / independent) ** 2,
-        )
-        for name, deviation in told.outputs
+        OutputRow(printable(name), deviation, independent) for name, deviation in told.outputs
     )
     # what is sent of readings with steps is not compared
     compared = "" if mechanism.design.sent is None else ", for exact readings"
-    totals = [*told.totals, ("optimality", _optimality(mechanism) + compared)]
+    optimality, least = _optimality(mechanism), ""
     if mechanism.least is not None and mechanism.lower_bound is not None:
-        totals.append(("least possible", mechanism.least.sentence() + compared))
+        least = mechanism.least.sentence() + compared
+    if least and optimality == NOT_CERTIFIED:
+        totals = [*told.totals, ("optimality", f"not certified to be the least: {least}")]
+    else:
+        totals = [*told.totals, ("optimality", optimality + compared)]
+        totals += [("least possible", least)] if least else []
     if not any("of the laws compared" in note for note in mechanism.notes):  # not said twice
         totals += [
             ("against", _against(mechanism, other) + compared) for other in mechanism.alternatives
@@ -171,6 +180,8 @@ def headline(guarantee: Guarantee) -> str:
     """Return the promise that was asked for, in one line; empty where none was."""
     if guarantee.asked is None:
         return ""
+    if ON_TRUST in guarantee.warnings:
+        return f"NOT verified: only its file says that it keeps {guarantee.asked}, as was asked"
     if guarantee.keeps_asked():
         return f"Keeps {guarantee.asked}, as was asked"
     return f"Does NOT keep {guarantee.asked}, which was asked for"
@@ -245,6 +256,11 @@ _PERSON = re.compile(
     r"\b(one person|a household of up to \d+) (?:more or less|joins or leaves)\b(?!, or)"
 )
 
+# How a computation knows the neighbours, which stands with the promise in numbers.
+_HOW = re.compile(
+    r"^, in one of [\d,]+ given directions?|; the rest follows|; with [^;]+|; whole numbers"
+)
+
 
 def who(neighbours: str) -> str:
     """Return who is protected, without the words of the paper.
@@ -252,7 +268,9 @@ def who(neighbours: str) -> str:
     Examples
     --------
     >>> who("one person more or less, in at most 1 cell of the table")
-    'any one person: whether they are in the data, in at most 1 cell of the table'
+    'any one person: whether they are in the table, in at most 1 cell of the table'
+    >>> who("one person joins or leaves, in one of 2 given directions; whole numbers")
+    'any one person: whether they are in the table'
     """
     _, definition, moves = neighbours.partition("Definition 4: any one number moves ")
     if definition:
@@ -263,7 +281,7 @@ def who(neighbours: str) -> str:
     person = _PERSON.search(neighbours)
     if person:
         which = person[1].replace("one person", "any one person").replace("a house", "any house")
-        return f"{which}: whether they are in the data{neighbours[person.end() :]}"
+        return f"{which}: whether they are in the table{_HOW.sub('', neighbours[person.end() :])}"
     return f"whatever is hidden by this: {neighbours}"
 
 
@@ -362,6 +380,8 @@ def _totals(
     total = mechanism.expected_squared_error
     mean = math.sqrt(total / outputs)
     yield "squared error", f"{total:.6g} expected ({mean:.4g} root mean square per output)"
+    if mechanism.least is not None and mechanism.least.is_weighted:
+        yield mechanism.least.what, f"{mechanism.least.error:.6g}: what the design made small"
     if baseline.deviation is None:
         yield "against i.i.d.", f"not available: {baseline.reason}"
     else:
@@ -392,7 +412,7 @@ def _optimality(mechanism: MechanismRecord) -> str:
         )
     if least is not None and least.excess <= 1 + ROUNDING:
         return "certified: no mechanism does better for data anywhere on the manifold"
-    return "not certified: less noise may do"
+    return NOT_CERTIFIED
 
 
 def _against(mechanism: MechanismRecord, other: Alternative) -> str:

@@ -15,27 +15,26 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix, dense
+from affinedp.arrays import EPS, FloatArray, Matrix, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
-from affinedp.laws.base import NOTHING_KNOWN, Gauges, Law, Moves
+from affinedp.laws.base import NOTHING_KNOWN, Gauges, Law, Moves, Sampler, sampler_of_law
 from affinedp.laws.curves import Curve
-from affinedp.laws.reach import Reach
-from affinedp.neighbours.adjacency import Adjacency
+from affinedp.laws.reach import Reach, whole_reach
+from affinedp.neighbours.adjacency import Adjacency, Columns, Vector, overflow
 from affinedp.parts import Locked, Part
 
 if TYPE_CHECKING:
     from affinedp.exact.rational import BigIntegers
-    from affinedp.laws.sampler.words import Source
 
-EPS = float(np.finfo(float).eps)
 # The noise lives on multiples of 2^-GRID_BITS of its own scale.
 GRID_BITS = 56
 # All that rounding adds to the sensitivity may be this share of it; the noise is made larger by
@@ -112,6 +111,12 @@ class Sent(Part):
     added: tuple[float, ...]
     # of so many steps one is sent
     every: int = 1
+    # for which sensors: their steps, what else readings may be off by, fresh noise that was chosen
+    resolution: tuple[float, ...] = ()
+    errors: tuple[float, ...] = ()
+    fresh: tuple[float, ...] = ()
+    # over how many steps, where that is less than the noise is made for
+    steps: int | None = None
 
     def __post_init__(self) -> None:
         if not (1 <= self.factor < math.inf and all(0 <= one < math.inf for one in self.added)):
@@ -128,6 +133,19 @@ class Sent(Part):
 
 # Why noise for sensors with steps is compared with no other.
 FOR_STEPS = "for sensors with steps it is not computed"
+
+
+@dataclass(frozen=True, eq=False)
+class Told:
+    """What a report knows of a mechanism beside its strategy."""
+
+    adjacency: Adjacency
+    law: Law
+    # what is promised, and the (ε, δ) that was asked for
+    sensitivity: float
+    asked: tuple[float, float] | None = None
+    # what is sent of the noise
+    sent: Sent | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,29 +183,35 @@ class Proof(Part):
         """Return a bound on the 1-norm of every move."""
 
 
-class Drawer(Protocol):
-    """Who draws: affinedp's sampler from a source of random bytes, or OpenDP's."""
-
-    @property
-    def source(self) -> Source:
-        """Gives random bytes."""
-
-    def integers(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> BigIntegers:
-        """Return integers of a law with so many steps to its unit, exactly."""
-
-    def narrow(self, law: Law, unit: int | Fraction, shape: tuple[int, int]) -> BigIntegers:
-        """Return the same, in 64 bits where all of them fit: for whom sums cannot overflow."""
-
-
 class Prepared(Locked):
     """The public part of releases: made once for a mechanism, used for all data."""
 
+    strategy: Any
+    # of the noise, unless ``noise`` says what draws it
+    law: Law
     # how much larger than stated the noise is, for all that rounding adds
     factor: float
     # the public bound on the data
     bound: float | None
     # Whether noise is drawn before data is looked at: how long it takes tells about it.
     draws_first: ClassVar[bool] = False
+    # Whether noise is drawn in 64 bits where it fits: only where sums with it cannot overflow.
+    narrow: ClassVar[bool] = False
+
+    @property
+    def size(self) -> int:
+        """To how many numbers noise is added."""
+        return int(self.strategy.coordinates)
+
+    @property
+    def unit(self) -> int:
+        """The scale of the noise, in steps; 1 for whole noise, which has its own."""
+        return 1
+
+    @cached_property
+    def noise(self) -> Sampler:
+        """What draws the noise: asked for before any charge, since a law may refuse."""
+        return sampler_of_law(self.law, self.unit)
 
     @abstractmethod
     def steps(self, data: Any) -> BigIntegers:
@@ -199,10 +223,6 @@ class Prepared(Locked):
 
     def check(self, data: Any) -> None:
         """Refuse data that cannot be released, before anything is charged or drawn."""
-
-    @abstractmethod
-    def draw(self, count: int, drawer: Drawer) -> BigIntegers:
-        """Return noise for so many rows of data, in the same integers."""
 
     @abstractmethod
     def reconstruct(self, noisy: BigIntegers, shared: FloatArray) -> Any:
@@ -218,19 +238,16 @@ class CountsPlan(Prepared):
     # a public bound on the number of people
     bound: float | None = None
     factor: float = 1.0
+    narrow = True
 
     @property
-    def unit(self) -> int | None:
+    def unit(self) -> int:
         """The scale of the noise, in grid steps."""
         return math.ceil(Fraction(self.factor) * (1 << GRID_BITS))
 
     def shared(self, data: Any) -> FloatArray:
         """Return nothing, unless something is public."""
         return np.zeros(0)
-
-    def draw(self, count: int, drawer: Drawer) -> BigIntegers:
-        """Return noise in grid steps."""
-        return drawer.narrow(self.law, self.unit or 1, (self.strategy.coordinates, count))
 
 
 class Strategy(Part):
@@ -263,7 +280,11 @@ class Strategy(Part):
 
     @abstractmethod
     def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
-        """Return the coordinates of differences of data, in units of the noise."""
+        """Return the coordinates of differences of data, in units of the noise.
+
+        With ``absolute``, coefficients are replaced by their absolute values: ``moves`` are then
+        bounds on how far off others are, and so is what is returned.
+        """
 
     def largest(self, adjacency: Adjacency, law: Law) -> Largest:
         """Return the largest gauge of a move, from the list of all moves."""
@@ -311,14 +332,7 @@ class Strategy(Part):
             "releases (give it a method `prepare`)"
         )
 
-    def shown(
-        self,
-        adjacency: Adjacency,
-        law: Law,
-        sensitivity: float,
-        asked: tuple[float, float] | None = None,
-        sent: Sent | None = None,
-    ) -> Shown | None:
+    def shown(self, told: Told) -> Shown | None:
         """Return what a report says; None for noise of matrices."""
         return None
 
@@ -363,18 +377,20 @@ class Strategy(Part):
                 yield name, len(squares[places]), math.sqrt(float(squares[places].mean()))
 
 
+def sum_reaches(rate: float, terms: Any, outside: float) -> FloatArray:
+    """Return how far sums of so many whole numbers of noise of one rate are off."""
+    each, where = np.unique(terms, return_inverse=True)
+    scale = 1 / rate * (1 + 2.0**-52)
+    found = [whole_reach(scale, int(one), outside) if one else 0.0 for one in each]
+    return np.asarray(found)[where].reshape(np.shape(terms))
+
+
 def released_numbers(y: Any) -> FloatArray:
     """Return what was released as doubles, or refuse what is no numbers."""
     try:
         return np.asarray(y, dtype=float)
     except (TypeError, ValueError, OverflowError):
         raise AffineDPError("y must hold numbers, as a release returned them") from None
-
-
-def rounded_up(value: float | Fraction) -> float:
-    """Return the least double that is not below a number."""
-    near = float(value)
-    return near if math.isinf(near) or Fraction(near) >= value else math.nextafter(near, math.inf)
 
 
 def largest_listed(strategy: Strategy, adjacency: Adjacency, law: Law) -> Largest:
@@ -394,6 +410,8 @@ class OnTop:
     columns: FloatArray
     # bounds on their gauges; shape (K,)
     upper: FloatArray
+    # return each of them in rational numbers; None where it is not known for certain
+    exact: Sequence[Callable[[], Vector | None]]
     # what the largest gauge is certainly at least
     best: float
     method: str
@@ -417,19 +435,29 @@ def on_top(
     """List all moves, and return those whose gauge may be the largest."""
     rounding = 8 * EPS * (len(adjacency.domain.names) + 8)
     best, count = 0.0, 0
-    near: list[tuple[FloatArray, FloatArray]] = []
+    near: list[tuple[Columns, FloatArray]] = []
     for listed in adjacency.moves(MOST_LISTED):
         block, off = listed.values, listed.off
         count += block.shape[1]
         found = gauges(
             dense(measure(block, False)), dense(measure(off + rounding * abs(block), True))
         )
-        best = max(best, float(found.lower.max(initial=0.0)))
-        chosen = found.upper >= best
-        near.append((dense(block[:, chosen]), found.upper[chosen]))
+        if np.isnan(found.upper).any():
+            raise overflow()
+        near.append((listed, found.upper))
+        low = float(found.lower.max(initial=0.0))
+        if low > best:
+            best, near = low, [one for one in near if one[1].max(initial=0.0) >= low]
+        elif not found.upper.max(initial=0.0) >= best:
+            near.pop()
     method = f"listed {count:,} moves"
+    places = [np.flatnonzero(upper >= best) for _, upper in near]
     if not near:
-        return OnTop(np.zeros((0, 0)), np.zeros(0), best, method)
-    upper = np.concatenate([part for _, part in near])
-    chosen = upper >= best
-    return OnTop(np.hstack([part for part, _ in near])[:, chosen], upper[chosen], best, method)
+        return OnTop(np.zeros((0, 0)), np.zeros(0), (), best, method)
+    return OnTop(
+        np.hstack([dense(one.values[:, these]) for (one, _), these in zip(near, places)]),
+        np.concatenate([upper[these] for (_, upper), these in zip(near, places)]),
+        [partial(one.certain, k) for (one, _), these in zip(near, places) for k in these.tolist()],
+        best,
+        method,
+    )

@@ -11,11 +11,12 @@ from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 
 from affinedp.arrays import FloatArray, Matrix, dense
+from affinedp.domains.base import MadeNames
 from affinedp.errors import AffineDPError
 from affinedp.exact.rational import RationalMatrix
 from affinedp.laws.base import Law
@@ -27,8 +28,8 @@ from affinedp.strategies.base import Sent, Strategy, released_numbers
 MOST_NUMBERS = 1e8
 
 
-class OutputNames(Sequence[str]):
-    """Names of all outputs at all times, such as ``y1(0)``; they are made when they are asked for.
+class OutputNames(MadeNames):
+    """Names of all outputs at all times, such as ``y1(0)``.
 
     Examples
     --------
@@ -43,15 +44,9 @@ class OutputNames(Sequence[str]):
     def __len__(self) -> int:
         return len(self._each) * self._horizon
 
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> tuple[str, ...]: ...
-
-    def __getitem__(self, place: int | slice) -> str | tuple[str, ...]:
-        if isinstance(place, slice):
-            return tuple(self[i] for i in range(*place.indices(len(self))))
-        t, i = divmod(range(len(self))[place], len(self._each))
+    def name(self, place: int) -> str:
+        """Return the name of one output at one time."""
+        t, i = divmod(place, len(self._each))
         return f"{self._each[i]}({t})"
 
 
@@ -71,7 +66,27 @@ class System:
     horizon: int
 
 
-class Causal(Strategy):
+class ByStep(Strategy):
+    """Outputs that come one step after another."""
+
+    @property
+    @abstractmethod
+    def by_step(self) -> tuple[int, int]:
+        """How many steps there are, and how many outputs each has."""
+
+    def flat(self, y: Any) -> FloatArray:
+        """Return outputs by step as one row, or several."""
+        given = None if hasattr(y, "reindex") else released_numbers(y)
+        if given is not None and given.ndim in (2, 3) and given.shape[-2:] == self.by_step:
+            y = given.reshape(*given.shape[:-2], -1)
+        return super().flat(y)
+
+    def present(self, row: FloatArray) -> FloatArray:
+        """Return one row of outputs by step."""
+        return row.reshape(self.by_step)
+
+
+class Causal(ByStep):
     """Noise that a linear system makes, for outputs that are sent one after another."""
 
     # Standard deviation, for Laplace noise scale, of what is drawn, as the matrices have it.
@@ -123,11 +138,13 @@ class Causal(Strategy):
         """Return the same noise over the first steps alone."""
         return self
 
-    @abstractmethod
     def simulated(
         self, law: Law, generator: np.random.Generator, size: int, steps: int
     ) -> FloatArray:
         """Draw noise for simulation, shape (size, steps, outputs)."""
+        check_steps(float(size) * steps * len(self.step_names))
+        shorter = self.shortened(steps)
+        return shorter.spread(law.sample(generator, size, shorter.coordinates))
 
     def path(self, bits: int) -> Path:
         """Return how the integers of the noise go from step to step."""
@@ -138,17 +155,10 @@ class Causal(Strategy):
         """Names of all outputs at all times."""
         return OutputNames(self.step_names, self.horizon)
 
-    def flat(self, y: Any) -> FloatArray:
-        """Return outputs by step as one row, or several."""
-        shape = (self.horizon, len(self.step_names))
-        given = None if hasattr(y, "reindex") else released_numbers(y)
-        if given is not None and given.ndim in (2, 3) and given.shape[-2:] == shape:
-            y = given.reshape(*given.shape[:-2], -1)
-        return super().flat(y)
-
-    def present(self, row: FloatArray) -> FloatArray:
-        """Return one row of outputs by step."""
-        return row.reshape(self.horizon, len(self.step_names))
+    @property
+    def by_step(self) -> tuple[int, int]:
+        """How many steps there are, and how many outputs each has."""
+        return self.horizon, len(self.step_names)
 
     def variances(self, law: Law) -> FloatArray:
         """Return the variance of every output at every time, one after another."""
@@ -156,7 +166,7 @@ class Causal(Strategy):
 
 
 @dataclass(frozen=True, eq=False)
-class SentOutputs(Strategy):
+class SentOutputs(ByStep):
     """Outputs that were sent so far: noise over time, enlarged, and what is fresh beside it."""
 
     kind = "sent outputs"
@@ -211,16 +221,10 @@ class SentOutputs(Strategy):
         scales = np.tile(np.sqrt(np.array(self.sent.added) / self.fresh.variance), self.steps)
         return np.hstack([self.sent.factor * rows, given * scales])
 
-    def flat(self, y: Any) -> FloatArray:
-        """Return outputs by step as one row, or several."""
-        given = released_numbers(y)
-        if given.shape[-2:] != (self.steps, len(self.of.step_names)):
-            return super().flat(y)
-        return super().flat(given.reshape(*given.shape[:-2], -1))
-
-    def present(self, row: FloatArray) -> FloatArray:
-        """Return one row of outputs by step."""
-        return row.reshape(self.steps, -1)
+    @property
+    def by_step(self) -> tuple[int, int]:
+        """How many outputs were sent, and how many each has."""
+        return self.steps, len(self.of.step_names)
 
 
 @dataclass(frozen=True, eq=False)

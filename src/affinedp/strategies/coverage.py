@@ -17,7 +17,7 @@ from fractions import Fraction
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense, is_sparse, linked
+from affinedp.arrays import EPS, FloatArray, IntArray, Matrix, connected_parts, dense, is_sparse
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.modular import (
@@ -33,10 +33,8 @@ from affinedp.exact.modular import (
 from affinedp.exact.numbers import given_rows, meant_numbers
 from affinedp.exact.rational import Echelon, inverse
 from affinedp.exact.rounding import careful_product
-from affinedp.neighbours.adjacency import Adjacency
-from affinedp.neighbours.norms import as_float, first_largest
+from affinedp.neighbours.adjacency import Adjacency, as_float, first_largest
 
-EPS = float(np.finfo(float).eps)
 # Computed numbers are off by so many roundings for each row and column.
 ROUNDINGS = 32
 DUST = 64
@@ -119,10 +117,12 @@ def bare_combination(
         if error == 0.0 and meant_numbers(part) and moved.is_exact(part):
             found = _bare_exactly(part, moved, rows)
         else:
-            if error == 0.0 and not designed:
-                _check_rank(part)
+            pivots, draws = _pivots(part)
+            given = error == 0.0 and not designed and len(pivots) < min(part.shape)
+            if given and rank_of_floats(part) > len(pivots):
+                raise AffineDPError(LAST_DIGITS.format(len(pivots)))
             rounding = ROUNDINGS * sum(part.shape) * EPS + span.error + error
-            found = _bare_in_floats(part, moved.floats(rows), rounding, designed)
+            found = _bare_in_floats(part, pivots, draws, moved.floats(rows), rounding, designed)
         if found is not None:
             combination = np.zeros(noise.shape[0])
             combination[rows] = found
@@ -146,16 +146,9 @@ def covers_by_rounding(noise: Matrix, query: Matrix, span: Span) -> bool:
 
 def noise_blocks(noise: Matrix) -> list[tuple[IntArray, IntArray]]:
     """Return outputs and draws that are connected through Λ; one block when Λ is dense."""
-    m, r = noise.shape
     if not is_sparse(noise):
-        return [(np.arange(m), np.arange(r))]
-    import scipy.sparse as sparse
-
-    pattern = sparse.coo_array(noise)
-    label = linked(pattern.row, m + pattern.col, m + r)
-    order = np.argsort(label, kind="stable")
-    groups = np.split(order, np.flatnonzero(np.diff(label[order])) + 1)
-    return [(group[group < m], group[group >= m] - m) for group in groups if group[0] < m]
+        return [(np.arange(noise.shape[0]), np.arange(noise.shape[1]))]
+    return [(rows, columns) for rows, columns in connected_parts(noise) if len(rows)]
 
 
 def normalised(vector: FloatArray) -> FloatArray:
@@ -168,13 +161,6 @@ def noise_rank(noise: FloatArray) -> int:
     """Return the rank of noise: exactly if its numbers were given, else up to their rounding."""
     few = float(noise.size) * min(noise.shape) <= MOST_WORK
     return rank_of_floats(noise) if few and meant_numbers(noise) else len(_pivots(noise)[0])
-
-
-def _check_rank(noise: FloatArray) -> None:
-    """Refuse noise whose numbers are of a higher rank than they seem to be up to rounding."""
-    seeming = len(_pivots(noise)[0])
-    if seeming < min(noise.shape) and rank_of_floats(noise) > seeming:
-        raise AffineDPError(LAST_DIGITS.format(seeming))
 
 
 class _Moved:
@@ -291,7 +277,12 @@ def _combination(noise: FloatArray, pivots: list[int], bare: IntArray) -> FloatA
 
 
 def _bare_in_floats(
-    noise: FloatArray, moved: FloatArray, rounding: float, designed: bool
+    noise: FloatArray,
+    pivots: IntArray,
+    draws: IntArray,
+    moved: FloatArray,
+    rounding: float,
+    designed: bool,
 ) -> FloatArray | None:
     """The same for computed noise: what is left beyond its rounding.
 
@@ -301,7 +292,6 @@ def _bare_in_floats(
     moved = moved[:, moved.any(axis=0)]
     if not moved.size:
         return None
-    pivots, draws = _pivots(noise)
     others = np.setdiff1d(np.arange(len(noise)), pivots)
     if not len(others):
         return None

@@ -7,15 +7,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import EPS, FloatArray
 from affinedp.errors import TooManyCircuitsError
 from affinedp.laws.base import Law, Moves
-from affinedp.neighbours.adjacency import Adjacency, Sensitivity
-from affinedp.neighbours.norms import column_norms
-from affinedp.strategies.base import EPS, Largest, Prepared, Promised
+from affinedp.neighbours.adjacency import Adjacency, Sensitivity, column_norms
+from affinedp.strategies.base import Largest, Prepared, Promised
 from affinedp.strategies.coverage import NOT_COVERED, Span
-from affinedp.strategies.matrices import Matrices
-from affinedp.strategies.whitening import Whitened, exact_whitening, in_output_units, whiten
+from affinedp.strategies.matrices import (
+    Matrices,
+    Whitened,
+    exact_whitening,
+    in_output_units,
+    whiten,
+)
 
 # Up to this many directions the curve is computed for each of them.
 LISTED_FOR_CURVE = 5_000

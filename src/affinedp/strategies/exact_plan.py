@@ -2,7 +2,7 @@
 
 Real data is read in exact rational arithmetic and rounded to the nearest step of a fine grid; what
 that adds to the gauge of a move is charged for.  Whole data has whole coordinates in a basis of its
-lattice, and nothing is charged.  docs/explanation/knorm.md gives the argument step by step.
+lattice, and nothing is charged.  docs/explanation/knorm-draws.md gives the argument step by step.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.arrays import EPS, FloatArray, IntArray, dense
 from affinedp.errors import AffineDPError
 from affinedp.exact.dyadic import RationalRow, nearest_steps
 from affinedp.exact.lattice import whole_solution
 from affinedp.exact.numbers import meaning
-from affinedp.exact.rational import BigIntegers
-from affinedp.laws.base import Law
+from affinedp.exact.rational import BigIntegers, combination, dot
+from affinedp.laws.base import Law, Sampler
 from affinedp.laws.bodies import (
     AxesPart,
     Bodies,
@@ -37,13 +37,10 @@ from affinedp.laws.product_norm import ProductNorm, ProductPart
 from affinedp.laws.sampler.bodies import StairsNoise
 from affinedp.laws.staircase import Staircase, best_whole_first, whole_top, whole_variance
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.neighbours.whole import exact_move
-from affinedp.strategies.base import Drawer, Promised
+from affinedp.neighbours.whole import known_moves
+from affinedp.strategies.base import Promised
 from affinedp.strategies.largest_gauge import Coordinates, largest_gauge, rounded_rows
-from affinedp.strategies.matrices import Matrices, shared_part
-from affinedp.strategies.rounded_plan import DensePlan
-
-Row = dict[int, Fraction]
+from affinedp.strategies.matrices import DensePlan, Matrices, Row, shared_part
 
 MOST_MOVES = 5_000
 # Rounding may make staircase noise larger than it is said to be by this share, and no more.
@@ -54,7 +51,6 @@ RATE_BITS = 80
 NOTICED = Fraction(1, 10_000)
 # How exact the gauge of the longest move needs to be for the charge.
 NEARLY = 1e-9
-EPS = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,15 +125,11 @@ def _moved(
         return stated  # ends and widths are rounded up: no move has a larger gauge on the grid
     steps = [Fraction(2) ** -int(exponent) for exponent in exponents.tolist()]
     entries = hidden.tolist()
+    in_steps = [{entries[j]: c * step for j, c in row.items()} for step, row in zip(steps, rows)]
 
     def exact(move: Mapping[int, Fraction]) -> list[Fraction]:
-        read = [move.get(entry, Fraction(0)) for entry in entries]
-        return [
-            step * sum((c * read[j] for j, c in row.items()), Fraction(0))
-            for step, row in zip(steps, rows)
-        ]
+        return [dot(row, move) for row in in_steps]
 
-    in_steps = [{entries[j]: c * step for j, c in row.items()} for step, row in zip(steps, rows)]
     matrix = rounded_rows(in_steps, adjacency.manifold.n)
     found = largest_gauge(adjacency, matrix, bodies, exact, enough=NEARLY)
     return Fraction(found.upper)
@@ -170,8 +162,8 @@ def stairs_grid(
         spare[0] += off / units[0]
     stated = [meaning(width) for width in law.widths.tolist()]
     widths = [1] * len(units)
-    for move in _moves(adjacency, coordinates):
-        for i, moved in enumerate(map(abs, move)):
+    for move, _ in known_moves(adjacency, MOST_MOVES, "use Laplace noise"):
+        for i, moved in enumerate(map(abs, coordinates.exact(move))):
             if moved:
                 farthest = math.floor(moved / units[i] + spare[i])
                 crossed = math.ceil(moved / stated[i])
@@ -194,20 +186,6 @@ def stairs_grid(
     charge = Fraction(promised.sensitivity) / rate
     noise = PartsNoise((PartNoise(np.arange(law.size), StairsNoise(widths, firsts, rate)),))
     return Grid(exponents, noise, charge, rate, max(1.0, factor) * (1 + 1e-9))
-
-
-def _moves(adjacency: Adjacency, coordinates: Coordinates) -> list[list[Fraction]]:
-    """All moves, exactly."""
-    found = []
-    for column in adjacency.directions(MOST_MOVES).T:
-        move, known = exact_move(adjacency, column)
-        if not known:
-            raise AffineDPError(
-                "the moves are no short fractions, so that steps cannot be fitted to them exactly: "
-                "use Laplace noise"
-            )
-        found.append(coordinates.exact(move))
-    return found
 
 
 def _first(law: Staircase, curve: Curve, share: float, width: int) -> int:
@@ -237,19 +215,28 @@ class ExactPlan(DensePlan):
     grid: Grid
     # coordinates of which the last follows from the others
     sums: list[tuple[IntArray, IntArray]] = field(repr=False)
-    # what makes outputs of coordinates
-    basis: Matrix = field(repr=False)
     # for whole data, coordinates of a public whole point
-    start: list[Fraction] | None = field(repr=False)
+    start: list[Fraction] | None = field(default=None, repr=False)
+
+    @property
+    def factor(self) -> float:  # type: ignore[override]
+        """How much larger than stated the noise is."""
+        return self.grid.factor
 
     @property
     def exponents(self) -> IntArray:
         """Coordinate i is read in steps of ``2**exponents[i]``."""
         return self.grid.exponents
 
-    def draw(self, count: int, drawer: Drawer) -> BigIntegers:
-        """Return noise in steps, shape (coordinates, count): draw it before data is read."""
-        return self.grid.noise.draw((len(self.exponents), count), drawer.source)
+    @property
+    def size(self) -> int:
+        """To how many numbers noise is added."""
+        return len(self.exponents)
+
+    @property
+    def noise(self) -> Sampler:
+        """What draws the noise, in steps."""
+        return self.grid.noise
 
     def steps(self, data: FloatArray) -> BigIntegers:
         """Return the coordinates in steps, one column per row of data."""
@@ -257,10 +244,6 @@ class ExactPlan(DensePlan):
         if self.start is not None and np.any(entries != np.rint(entries)):
             raise AffineDPError("this noise is for whole numbers, and x is not whole")
         steps: BigIntegers = np.zeros((len(self.exponents), len(data)), dtype=object)
-        if self.start is not None and len(data) > 1:
-            whole = self._whole_steps(entries)
-            if whole is not None:
-                return whole
         alone, seen = self._entries_themselves
         steps[alone] = self._read(entries[:, seen].T, alone)
         for i, row in self._combinations.items():
@@ -272,26 +255,6 @@ class ExactPlan(DensePlan):
             if read is None:
                 raise AffineDPError("x does not obey the equations in whole numbers")
             steps[i] = read
-        return self._with_sums(steps)
-
-    def _whole_steps(self, entries: FloatArray) -> BigIntegers | None:
-        """All coordinates of whole data at once, where 64-bit integers hold every sum."""
-        assert self.start is not None
-        reach = float(np.abs(entries).max(initial=1.0)) + 1.0
-        total = np.zeros((len(self.rows), len(entries)), dtype=np.int64)
-        columns = entries.T.astype(np.int64)
-        for i, (row, start) in enumerate(zip(self.rows, self.start)):
-            size = sum(abs(c) for c in row.values()) * Fraction(reach) + abs(start)
-            if start.denominator != 1 or size >= 2**62:
-                return None
-            for j, c in row.items():
-                if c.denominator != 1:
-                    return None
-                total[i] += int(c) * columns[j]
-            total[i] -= int(start)
-        return self._with_sums(total.astype(object))
-
-    def _with_sums(self, steps: BigIntegers) -> BigIntegers:
         for rows, signs in self.sums:
             others = (steps[rows[:-1]] * signs[:-1].astype(object)[:, None]).sum(axis=0)
             steps[rows[-1]] = -int(signs[-1]) * others
@@ -299,13 +262,13 @@ class ExactPlan(DensePlan):
 
     @cached_property
     def _entries_themselves(self) -> tuple[IntArray, IntArray]:
-        """Coordinates that are entries of x, and which."""
+        """Coordinates that are entries of x as they stand, and which."""
         short = [(i, *next(iter(row.items()))) for i, row in enumerate(self.rows) if len(row) == 1]
         # a few coefficients stand for a million, and comparing fractions takes time
         ones = {id(c) for c in {id(c): c for _, _, c in short}.values() if c == 1}
         pairs = [(i, j) for i, j, c in short if id(c) in ones]
         if self.start is not None and any(self.start):
-            pairs = [(i, j) for i, j in pairs if self.start[i].denominator == 1]
+            pairs = [(i, j) for i, j in pairs if not self.start[i]]
         places = np.array(pairs, dtype=np.intp).reshape(-1, 2)
         return places[:, 0], places[:, 1]
 
@@ -329,27 +292,23 @@ class ExactPlan(DensePlan):
         for exponent in np.unique(exponents[long]).tolist():
             these = long & (exponents == exponent)
             whole[these] = nearest_steps(values[these], exponent)
-        start = self._whole_start
-        return whole if start is None else np.asarray(whole - start[:, None])
-
-    @cached_property
-    def _whole_start(self) -> BigIntegers | None:
-        """Where the coordinates that are entries start, or None if all start at 0."""
-        if self.start is None or not any(self.start):
-            return None
-        places = self._entries_themselves[0].tolist()
-        return np.array([int(self.start[i]) for i in places], dtype=object)
+        return whole
 
     def reconstruct(self, noisy: BigIntegers, shared: FloatArray) -> FloatArray:
         """Return the outputs from noisy steps: public quantities and nothing else."""
         values = np.ldexp(noisy.astype(np.float64), self.exponents[:, None])
-        return np.asarray(shared + np.asarray(self.basis @ values).T)
+        return self.published(shared + np.asarray(self.strategy.noise @ values).T)
 
 
 def exact_plan(
-    strategy: Matrices, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
+    strategy: Matrices,
+    adjacency: Adjacency,
+    law: Law,
+    promised: Promised,
+    bound: float | None,
+    given: list[Row] | None = None,
 ) -> ExactPlan:
-    """Prepare releases with noise that is bound to its coordinates."""
+    """Prepare releases with noise that is bound to its coordinates, which may be given by rows."""
     manifold = strategy.domain
     shared = shared_part(strategy, adjacency, law)
     if shared is not None and (bound is not None or law.whole):
@@ -358,12 +317,16 @@ def exact_plan(
             "exactly; this is not possible with bound= nor for whole numbers. Protect these "
             "combinations too (see Mechanism.published_without_noise)"
         )
-    coordinates = Coordinates.of(strategy.query, strategy.noise, law)
-    if law.whole:
-        return _whole_plan(strategy, law, promised, coordinates)
+    coordinates = None
+    if given is None:
+        coordinates = Coordinates.of(strategy.query, strategy.noise, law)
+        if law.whole:
+            return _whole_plan(strategy, law, promised, coordinates)
+        if not isinstance(law, KNorm | Staircase):
+            raise AffineDPError(f"{law.words} noise has no grid: simulate with it, do not release")
+        given = coordinates.rows()
     free = manifold.canonical.free
     hidden = free if shared is None else free[shared.hidden]
-    given = coordinates.rows()
     sums = following_sums(strategy, law, given)
     for following, _ in sums:
         given[following[-1]] = {}
@@ -373,28 +336,15 @@ def exact_plan(
     if isinstance(law, Staircase):
         if shared is not None:
             raise AffineDPError("staircase noise must hide all that the query reveals")
+        assert coordinates is not None
         grid = stairs_grid(adjacency, law, promised, coordinates, rows, bound)
-    elif isinstance(law, KNorm):
-        grid = body_grid(adjacency, law, promised, rows, hidden, bound)
     else:
-        raise AffineDPError(f"{law.words} noise has no grid: simulate with it, do not release")
+        assert isinstance(law, KNorm | ProductNorm)
+        grid = body_grid(adjacency, law, promised, rows, hidden, bound)
     finest = int(min(grid.exponents.tolist()))
-    kernel = np.zeros((0, 0)) if shared is None else dense(strategy.query @ manifold.kernel)
-    return ExactPlan(
-        factor=grid.factor,
-        bound=bound,
-        largest=math.ldexp(1.0, min(1000, 1000 + finest)),
-        free=free,
-        offset=np.asarray(strategy.query @ manifold.point).ravel(),
-        kernel=kernel,
-        common=shared,
-        read=hidden,
-        rows=rows,
-        grid=grid,
-        sums=sums,
-        basis=strategy.noise,
-        start=None,
-    )
+    largest = math.ldexp(1.0, min(1000, 1000 + finest))
+    offset = np.asarray(strategy.query @ manifold.point).ravel()
+    return ExactPlan(strategy, bound, shared, offset, largest, hidden, rows, grid, sums)
 
 
 def following_sums(
@@ -440,22 +390,9 @@ def _whole_plan(
     rate = Fraction(law.rate)
     exponents = np.zeros(len(rows), dtype=np.intp)
     grid = Grid(exponents, noise, Fraction(promised.sensitivity) / rate, rate, 1.0)
-    point = np.array([float(c) for c in start])
-    return ExactPlan(
-        factor=1.0,
-        bound=None,
-        largest=2.0**53,
-        free=manifold.canonical.free,
-        offset=np.asarray(strategy.query @ point).ravel(),
-        kernel=np.zeros((0, 0)),
-        common=None,
-        read=np.arange(manifold.n),
-        rows=rows,
-        grid=grid,
-        sums=sums,
-        basis=strategy.noise,
-        start=at_start,
-    )
+    offset = np.asarray(strategy.query @ np.array([float(c) for c in start])).ravel()
+    read = np.arange(manifold.n)
+    return ExactPlan(strategy, None, None, offset, 2.0**53, read, rows, grid, sums, at_start)
 
 
 # ---------------------------------------------------------------------- real numbers
@@ -482,9 +419,7 @@ def rows_on_free(strategy: Matrices, rows: list[Row]) -> list[Row]:
 def _on_free(row: Row, free: Mapping[int, int], follows: Mapping[int, Row]) -> Row:
     if len(row) == 1 and next(iter(row)) in free:
         return {free[entry]: value for entry, value in row.items() if value}
-    total: Row = {}
-    for entry, weight in row.items():
-        parts = {free[entry]: Fraction(1)} if entry in free else follows[entry]
-        for place, value in parts.items():
-            total[place] = total.get(place, Fraction(0)) + weight * value
-    return {place: value for place, value in total.items() if value}
+    return combination(
+        (weight, {free[entry]: Fraction(1)} if entry in free else follows[entry])
+        for entry, weight in row.items()
+    )

@@ -26,6 +26,7 @@ from affinedp.domains.dynamics import (
 )
 from affinedp.domains.observability import observability_bound
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import rounded_up
 from affinedp.exact.rational import RationalMatrix
 from affinedp.exact.systems import (
     Energy,
@@ -34,7 +35,6 @@ from affinedp.exact.systems import (
     checked_start,
     decay_certificate,
     energy_certificate,
-    upper,
     window_energy,
 )
 from affinedp.laws.base import Law
@@ -42,7 +42,16 @@ from affinedp.laws.gaussian import Gaussian
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.inputs import Inputs
 from affinedp.parts import frozen
-from affinedp.strategies.base import FOR_STEPS, Largest, Lines, Prepared, Promised, Sent, Shown
+from affinedp.strategies.base import (
+    FOR_STEPS,
+    Largest,
+    Lines,
+    Prepared,
+    Promised,
+    Sent,
+    Shown,
+    Told,
+)
 from affinedp.strategies.causal import Causal, System, check_steps, constant
 
 # Where white noise is coloured: on the way to the outputs, or before it passes the plant.
@@ -246,7 +255,7 @@ class Filter(Causal):
             energy = self.energy.of(i)
             if window > 1:
                 energy = Fraction(window_energy(self.energy, i, window))
-            found.append(upper(square * energy))
+            found.append(rounded_up(square * energy))
         return np.array(found)
 
     def _within_horizon(self, adjacency: Inputs) -> FloatArray:
@@ -342,15 +351,9 @@ class Filter(Causal):
             state = state @ made.A.T + drawn @ made.B.T
         return found
 
-    def shown(
-        self,
-        adjacency: Adjacency,
-        law: Law,
-        sensitivity: float,
-        asked: tuple[float, float] | None = None,
-        sent: Sent | None = None,
-    ) -> Shown:
+    def shown(self, told: Told) -> Shown:
         """Return what a report says: the noise of each output, beside white noise."""
+        adjacency, law, sent = told.adjacency, told.law, told.sent
         plant, names = self.domain, ", ".join(self.domain.names)
         forward = isinstance(adjacency, Inputs) and adjacency.forward
         times = "for all time" if self.horizon >= ENDLESS else f"over {self.horizon:,} steps"
@@ -375,7 +378,7 @@ class Filter(Causal):
             flat = Filter(plant, LinearSystem.static(np.eye(self.noise.outputs)))
             squares = flat.squared_sensitivities(adjacency) if type(adjacency) is Inputs else None
             if squares is not None and sent is None:
-                white, reason = math.sqrt(float(squares.max())) / sensitivity, ""
+                white, reason = math.sqrt(float(squares.max())) / told.sensitivity, ""
         return Shown(
             title=f"{times}, fresh at every step",
             outputs=tuple(zip(self.step_names, np.sqrt(last).tolist())),

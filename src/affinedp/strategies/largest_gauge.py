@@ -9,33 +9,30 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import pairwise
 from typing import Any, Protocol
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, connected_parts, dense
+from affinedp.arrays import EPS, FloatArray, IntArray, Matrix, connected_parts, dense, is_identity
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import given_rows, meaning, meant_numbers
-from affinedp.exact.rational import Echelon, inverse
+from affinedp.exact.canonical import eliminate_exactly
+from affinedp.exact.numbers import given_rows, meaning, meant_numbers, rounded_up
+from affinedp.exact.rational import combination, dot, inverse
 from affinedp.laws.base import Gauges, Law, Moves
 from affinedp.laws.bodies import AxesPart, SumPart
 from affinedp.laws.knorm import KNorm
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.norms import as_float
-from affinedp.neighbours.whole import exact_move, whole_part, whole_steps
+from affinedp.neighbours.whole import known_moves, whole_part, whole_steps
 from affinedp.strategies.base import (
-    EPS,
     MOST_EXACT,
     MOST_LISTED,
     Largest,
     on_top,
-    rounded_up,
 )
 from affinedp.strategies.coverage import NOT_COVERED, Span
 from affinedp.strategies.matrices import Matrices
-from affinedp.strategies.one_sum import exchange_gauge, is_identity
+from affinedp.strategies.one_sum import exchange_gauge
 
 Piece = tuple[IntArray, list[list[Fraction]] | None, list[dict[int, Fraction]]]
 
@@ -75,7 +72,7 @@ class Coordinates:
         for rows, outputs in _pieces(left):
             square = sparse.csr_array(left[outputs][:, rows])
             seen = sparse.csr_array(right[outputs])
-            numbers = _exact_rows(seen)
+            numbers = given_rows(seen)
             if is_identity(square, len(rows)):
                 blocks.append(seen)
                 pieces.append((rows, None, numbers))
@@ -108,10 +105,7 @@ class Coordinates:
         """Return z of one difference in rational numbers."""
         found = [Fraction(0)] * self.matrix.shape[0]
         for rows, left, right in self.pieces:
-            outputs = [
-                sum((c * moved[j] for j, c in row.items() if j in moved), Fraction(0))
-                for row in right
-            ]
+            outputs = [dot(row, moved) for row in right]
             if not any(outputs):
                 continue
             for i, row in enumerate(rows.tolist()):
@@ -127,15 +121,7 @@ def _combined(
     left: list[list[Fraction]], right: list[dict[int, Fraction]]
 ) -> list[dict[int, Fraction]]:
     """The product of exact matrices, by rows."""
-    found = []
-    for weights in left:
-        total: dict[int, Fraction] = {}
-        for weight, row in zip(weights, right):
-            if weight:
-                for j, c in row.items():
-                    total[j] = total.get(j, Fraction(0)) + weight * c
-        found.append({j: c for j, c in total.items() if c})
-    return found
+    return [combination((w, row) for w, row in zip(weights, right) if w) for weights in left]
 
 
 def rounded_rows(rows: list[dict[int, Fraction]], width: int) -> Matrix:
@@ -147,15 +133,6 @@ def rounded_rows(rows: list[dict[int, Fraction]], width: int) -> Matrix:
     values = [float(c) for row in rows for c in row.values()]
     found: Matrix = sparse.csr_array((values, (place, columns)), shape=(len(rows), width))
     return found
-
-
-def _exact_rows(matrix: Any) -> list[dict[int, Fraction]]:
-    known = {value: meaning(value) for value in set(matrix.data.tolist())}
-    numbers = [known[value] for value in matrix.data.tolist()]
-    columns, ends = matrix.indices.tolist(), matrix.indptr.tolist()
-    if all(known.values()):  # nothing to leave out, which is quicker for a million rows
-        return [dict(zip(columns[a:b], numbers[a:b])) for a, b in pairwise(ends)]
-    return [{j: c for j, c in zip(columns[a:b], numbers[a:b]) if c} for a, b in pairwise(ends)]
 
 
 def _pieces(left: Any) -> Iterator[tuple[IntArray, IntArray]]:
@@ -195,6 +172,8 @@ def points_on_outputs(points: Matrix) -> tuple[Matrix, Matrix]:
     from scipy.linalg import qr
 
     whole = dense(points)
+    if not whole.any():
+        raise AffineDPError("noise_matrix is zero: there is no noise")
     if whole.size <= MOST_POINTS and meant_numbers(whole):
         return _exactly_on_outputs(whole)
     size = np.abs(whole).max(axis=1)
@@ -213,22 +192,13 @@ def points_on_outputs(points: Matrix) -> tuple[Matrix, Matrix]:
 
 def _exactly_on_outputs(points: FloatArray) -> tuple[FloatArray, FloatArray]:
     """The same for numbers that were given: which outputs depend on others is no rounding."""
-    width = points.shape[1]
-    space, places = Echelon(width), []
-    combinations = []
-    for i, row in enumerate(given_rows(points)):
-        rest = space.rest({**row, width + i: 1})
-        if min(rest) < width:
-            space.add({**row, width + i: 1})
-            places.append(i)
-        else:
-            unit = rest.pop(width + i)
-            combinations.append((i, {j - width: Fraction(-c, unit) for j, c in rest.items()}))
-    basis = np.zeros((len(points), len(places)))
+    outputs, count = points.shape
+    canonical, _ = eliminate_exactly(given_rows(points.T), [Fraction(0)] * count, outputs)
+    order = np.argsort(canonical.pivots)
+    places = canonical.pivots[order]
+    basis = np.zeros((outputs, len(places)))
     basis[places] = np.eye(len(places))
-    for i, combination in combinations:
-        for j, value in combination.items():
-            basis[i, places.index(j)] = as_float(value)
+    basis[canonical.free] = dense(canonical.reduced).T[:, order]
     return basis, points[places]
 
 
@@ -291,18 +261,13 @@ def largest_gauge(
         return found(0.0, 0.0, None)
     if len(top.upper) > MOST_EXACT or top.above <= top.best * (1 + enough):
         return found(top.best, top.above, top.worst)
-    read = [exact_move(adjacency, column) for column in top.columns.T]
-    values = [body.gauge(exact(move)) for move, _ in read]
-    largest = max(values)
-    worst = top.columns[:, values.index(largest)]
-    # doubles that are not the move itself are off by their rounding, and what they cancel to by
-    # far more: of those only the bounds hold
-    unknown = [value for value, (_, known) in zip(top.upper.tolist(), read) if not known]
-    if not unknown:
-        return found(largest, largest, worst)
-    known = [value for value, (_, sure) in zip(values, read) if sure]
-    highest = max([*known, Fraction(max(unknown))])
-    return found(max([*known, Fraction(top.best)]), highest, worst)
+    known = [one() for one in top.exact]
+    values = [None if move is None else body.gauge(exact(move)) for move in known]
+    # a move that is rounded is off, and what it cancels to by far more: only its bound holds
+    most = [Fraction(high) if v is None else v for v, high in zip(values, top.upper.tolist())]
+    highest = max(most)
+    lowest = max([Fraction(top.best), *(value for value in values if value is not None)])
+    return found(lowest, highest, top.columns[:, most.index(highest)])
 
 
 def _exchanged(adjacency: Adjacency, gauge: Fraction, law: KNorm) -> Largest:
@@ -321,7 +286,7 @@ def _exchanged(adjacency: Adjacency, gauge: Fraction, law: KNorm) -> Largest:
     return Largest(gauge, gauge, True, method, direction, moves=moves)
 
 
-def _largest_sum(adjacency: Adjacency, coordinates: Coordinates, law: KNorm) -> Largest:
+def _largest_sum(adjacency: CircuitAdjacency, coordinates: Coordinates, law: KNorm) -> Largest:
     """Under public sums the gauge is a 1-norm, and nothing need be listed."""
     import scipy.sparse as sparse
 
@@ -340,20 +305,20 @@ def _largest_sum(adjacency: Adjacency, coordinates: Coordinates, law: KNorm) -> 
         spread = sparse.diags_array(np.asarray(abs(matrix).sum(axis=0)).ravel())
         off = 8 * EPS * adjacency.sensitivity(sparse.csr_array(spread), 1).upper
         low, high = max(Fraction(0), low - Fraction(off) / unit), high + Fraction(off) / unit
-    direction = found.direction
-    move, known = exact_move(adjacency, direction)
-    z = coordinates.exact(move)
-    if known:
-        low = max(low, _gauge_of_sums(z, sums))
+    direction, move = found.direction, adjacency.exact_direction(found.direction)
     if law.whole:
         # half the 1-norm of a whole move is whole
-        step, times = whole_steps(z)
-        low = _gauge_of_sums([Fraction(times * c) for c in step], sums)
+        low = Fraction(0)
         if len(widths) == 1:
             (width,) = widths
             high = Fraction(math.floor(high * width)) / width
-        if known:
-            direction = whole_part(move, found.direction)
+    if move is not None:
+        z = coordinates.exact(move)
+        if law.whole:
+            step, times = whole_steps(z)
+            z = [Fraction(times * c) for c in step]
+            direction = whole_part(move, direction)
+        low = max(low, _gauge_of_sums(z, sums))
     low, high = min(low, high) * rate, high * rate
     return Largest(low, high, True, found.method, direction, moves=Moves(largest=high))
 
@@ -369,32 +334,24 @@ def _whole_moves(adjacency: Adjacency, coordinates: Coordinates, law: Law) -> La
     single = {row for rows in axes for row in rows}
     top, worst, on_axes, one_step, count = Fraction(0), None, True, False, 0
     steps: dict[int, float] = {}
-    for listed in adjacency.moves(MOST_LISTED):
-        block = listed.values
-        count += block.shape[1]
+    for move, column in known_moves(adjacency, MOST_LISTED):
+        count += 1
         if count > MOST_WHOLE_MOVES:
             raise AffineDPError(
                 f"more than {MOST_WHOLE_MOVES:,} moves on whole numbers: treat the data as real"
             )
-        for column in block.T:
-            move, known = exact_move(adjacency, column)
-            if not known:
-                raise AffineDPError(
-                    "the moves are no short fractions, so that whole neighbours cannot be told "
-                    "exactly: treat the data as real"
-                )
-            step, times = whole_steps(coordinates.exact(move))
-            if times == 0:
-                continue
-            # of the whole multiple: a staircase's steps do not add up
-            gauge = law.gauge([Fraction(times * c) for c in step])
-            steps[times] = max(steps.get(times, 0.0), rounded_up(gauge))
-            moved = [i for i, c in enumerate(step) if c]
-            along = len(moved) == 1 and moved[0] in single
-            on_axes = on_axes and along
-            one_step = (one_step and gauge <= top) or (gauge >= top and along and times == 1)
-            if gauge > top:
-                top, worst = gauge, whole_part(move, column)
+        step, times = whole_steps(coordinates.exact(move))
+        if times == 0:
+            continue
+        # of the whole multiple: a staircase's steps do not add up
+        gauge = law.gauge([Fraction(times * c) for c in step])
+        steps[times] = max(steps.get(times, 0.0), rounded_up(gauge))
+        moved = [i for i, c in enumerate(step) if c]
+        along = len(moved) == 1 and moved[0] in single
+        on_axes = on_axes and along
+        one_step = (one_step and gauge <= top) or (gauge >= top and along and times == 1)
+        if gauge > top:
+            top, worst = gauge, whole_part(move, column)
     method = f"listed {count:,} moves on whole numbers"
     moves = Moves(steps=steps, on_axes=on_axes, one_step=one_step, largest=top)
     return Largest(top, top, True, method, worst, moves=moves)

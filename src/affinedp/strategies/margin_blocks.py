@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.compiling import compiled
-from affinedp.domains.crossed import MOST_PEOPLE, Sets, members, subsets
+from affinedp.domains.crossed import MOST_PEOPLE, Sets, bits_of, members, subsets
 from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.strategies.margin_workloads import Basis, Workload, along
@@ -347,7 +347,7 @@ class MarginTables(Mapping[tuple[int, ...], FloatArray]):
 
     def _table(self, chosen: tuple[int, ...], part: Any, lead: tuple[int, ...] = ()) -> FloatArray:
         """A margin, from the residuals of its subsets."""
-        A = sum(1 << j for j in chosen)
+        A = bits_of(chosen)
         if any(B not in self.parts for B in subsets(A)):
             raise AffineDPError(f"the margin {chosen} was not released")
         out = np.zeros([*lead, *(self.sizes[j] for j in chosen)])

@@ -21,6 +21,7 @@ from affinedp.domains.crossed import (
     Counted,
     Crossed,
     Sets,
+    bits_of,
     blocks_of,
     cells_of,
     margin_sets,
@@ -29,10 +30,11 @@ from affinedp.domains.crossed import (
 )
 from affinedp.errors import AffineDPError
 from affinedp.exact.dyadic import Integers, Scaled, SideBySide
-from affinedp.laws.base import Law
+from affinedp.laws.base import Law, Sampler, sampler_of_law
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
-from affinedp.laws.reach import Reach, Steps, laplace_spread, sum_reach, whole_reach
+from affinedp.laws.reach import Reach, Steps, laplace_spread, sum_reach
+from affinedp.laws.sampler import StackedNoise
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen, locked
@@ -40,13 +42,13 @@ from affinedp.strategies.base import (
     GRID_BITS,
     SHARE,
     CountsPlan,
-    Drawer,
     Largest,
     Prepared,
     Promised,
     Strategy,
     largest_listed,
     released_numbers,
+    sum_reaches,
 )
 from affinedp.strategies.margin_blocks import (
     UNIT_BITS,
@@ -80,6 +82,13 @@ class MarginOutputs(Strategy):
     def __post_init__(self) -> None:
         sets = margin_sets(len(self.sizes), self.margins)
         object.__setattr__(self, "margins", tuple(members(A) for A in sets.tolist()))
+
+    def _keep_positive(self, name: str, shape: tuple[int, ...], what: str) -> None:
+        """Keep numbers of one field, each positive, or refuse them."""
+        values = np.asarray(frozen(np.asarray(getattr(self, name), dtype=float)))
+        if values.shape != shape or not (values > 0).all() or not np.isfinite(values).all():
+            raise AffineDPError(f"every {what}")
+        object.__setattr__(self, name, values)
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -230,9 +239,129 @@ class MarginOutputs(Strategy):
             )
         return np.eye(self.outputs)
 
+    # -------------------------------------------------------------- simulation and releases
+
+    @abstractmethod
+    def tables(self, parts: Mapping[int, FloatArray], whole: bool = False) -> MarginTables:
+        """Return margins that are put together from what is known of every block."""
+
+    @abstractmethod
+    def parts_from(self, noise: FloatArray) -> dict[int, FloatArray]:
+        """Return what one row of noise makes of every block."""
+
+    def spread(self, drawn: FloatArray) -> FloatArray:
+        """Return outputs of noise for simulation, one row per row of η."""
+        return np.array([self.flat(self.tables(self.parts_from(row))) for row in drawn])
+
+    @abstractmethod
+    def shared(self, data: Any) -> FloatArray:
+        """Return what is public, and published as it is."""
+
+
+@dataclass(frozen=True, eq=False)
+class MarginPlan(CountsPlan):
+    """Releases of margins."""
+
+    strategy: Any
+
+    def shared(self, data: tuple[Any]) -> FloatArray:
+        """Return what is public."""
+        found: FloatArray = self.strategy.shared(data[0])
+        return found
+
+
+class WholeCells(MarginOutputs):
+    """Whole noise on cells of some margins, from which all margins follow by least squares."""
+
+    measured: tuple[tuple[int, ...], ...]
+    weights: Any
+
+    def _check_weights(self) -> None:
+        margin_sets(len(self.sizes), self.measured)  # refuses what is no attribute
+        if any(members(bits_of(A)) != A for A in self.measured):
+            raise AffineDPError("margins that are measured have attributes in rising order")
+        measured = "margin that is measured needs a positive weight"
+        self._keep_positive("weights", (len(self.measured),), measured)
+
+    @property
+    @abstractmethod
+    def cells(self) -> tuple[int, ...]:
+        """How many cells of everything that is measured get noise."""
+
+    @property
+    def coordinates(self) -> int:
+        """How many cells get noise."""
+        return sum(self.cells)
+
+    @property
+    @abstractmethod
+    def cells_alone(self) -> bool:
+        """Whether all numbers are sums of noisy cells, which nothing public corrects."""
+
+    def rates(self, law: Law) -> tuple[float, ...] | None:
+        """Return the rate of the noise on all that is measured, if the law is known to have it."""
+        if type(law) is Geometric:
+            return (law.rate,) * len(self.measured)
+        return law.rates if type(law) is Geometrics and law.times == self.cells else None
+
+    def known_rates(self, law: Law) -> tuple[float, ...]:
+        """Return the same, or refuse any other law."""
+        rates = self.rates(law)
+        if rates is None:
+            raise AffineDPError(f"cells of margins have geometric noise, not {law.words} noise")
+        return rates
+
+    def reach_of(self, law: Law, variances: FloatArray, outside: float) -> FloatArray:
+        """Return how far numbers of these variances are off: Laplace noise is this and more."""
+        each = ((rate, geometric_variance(rate)) for rate in self.known_rates(law))
+        wider = max(2 / rate**2 / variance for rate, variance in each)
+        return np.asarray(laplace_spread(outside) * np.sqrt(variances * wider))
+
+    def reach_of_sums(self, law: Law, terms: NDArray[Any], outside: float) -> FloatArray:
+        """Return how far sums of so many cells are from the truth, where cells alone have noise."""
+        return sum_reaches(self.known_rates(law)[0], terms, outside)
+
+    @abstractmethod
+    def counted(self, data: Any, bound: float | None) -> NDArray[Any]:
+        """Return the cells of data that get noise, as one column."""
+
+    @abstractmethod
+    def estimated(
+        self, seen: Sequence[FloatArray], shared: FloatArray | None = None
+    ) -> dict[int, FloatArray]:
+        """Return what is known of every block, by least squares from noisy cells."""
+
+    def parts_from(self, noise: FloatArray, shared: FloatArray | None = None) -> Any:
+        """Return what one row of noisy cells makes of every block."""
+        return self.estimated(np.split(noise, np.cumsum(self.cells)[:-1]), shared)
+
     def scaled(self, factor: float) -> Strategy:
         """Refuse: whole noise is made larger by its rate."""
         raise AffineDPError("whole noise has a rate in place of a scale")
+
+    def prepare(
+        self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
+    ) -> Prepared:
+        """Return the public part of releases."""
+        self.known_rates(law)
+        return CellsPlan(self, law, bound)
+
+
+@dataclass(frozen=True, eq=False)
+class CellsPlan(MarginPlan):
+    """Releases of counts with whole noise: nothing is rounded."""
+
+    strategy: WholeCells
+    unit = 1
+
+    def steps(self, data: tuple[Any]) -> NDArray[Any]:
+        """Return the cells that get noise."""
+        return self.strategy.counted(data[0], self.bound)
+
+    def reconstruct(self, noisy: NDArray[Any], shared: FloatArray) -> MarginTables:
+        """Return all margins, put together on demand."""
+        own = self.strategy
+        return own.tables(own.parts_from(noisy[:, 0].astype(float), shared), own.cells_alone)
 
 
 @dataclass(frozen=True, eq=False)
@@ -336,14 +465,14 @@ class OfMargins(MarginOutputs):
 
     def node_variances(self, law: Law, chosen: tuple[int, ...]) -> FloatArray:
         """Return the variance of a cell of one margin, or of one that follows from others."""
-        A = sum(1 << j for j in chosen)
+        A = bits_of(chosen)
         if not any(A & ~other == 0 for other in self.sets.tolist()):
             raise AffineDPError(f"the margin {chosen} is not released")
         return self._variances(self.block_variances(law), chosen)
 
     def _variances(self, blocks: FloatArray, chosen: tuple[int, ...]) -> FloatArray:
         """The variance of a cell of one margin, or of each, from those of the blocks."""
-        A = sum(1 << j for j in chosen)
+        A = bits_of(chosen)
         if not any(self.workloads[j] for j in chosen if self.workloads):
             return np.asarray(self.shares(np.array([A])) @ blocks)
         total = np.zeros([1] * len(chosen))
@@ -377,19 +506,11 @@ class OfMargins(MarginOutputs):
                     total[B] = total[B] + found
         return total
 
-    @abstractmethod
-    def _residuals_from(self, noise: FloatArray) -> dict[int, FloatArray]:
-        """Residuals of blocks from one row of coordinates, in units of the noise."""
-
-    def spread(self, drawn: FloatArray) -> FloatArray:
-        """Return outputs of noise for simulation, one row per row of η."""
-        return np.array([self.flat(self.tables(self._residuals_from(row))) for row in drawn])
-
-    def tables(self, residuals: Mapping[int, FloatArray], whole: bool = False) -> MarginTables:
+    def tables(self, parts: Mapping[int, FloatArray], whole: bool = False) -> MarginTables:
         """Return margins that are put together from residuals; missing public ones are 0."""
         still = {B: np.zeros(self.domain.shape(B)) for B in self.public_blocks}
-        parts, centre = {**still, **residuals}, self.centre if self.workloads else None
-        return MarginTables(self.sizes, self.margins, parts, whole, self.workloads, centre)
+        known, centre = {**still, **parts}, self.centre if self.workloads else None
+        return MarginTables(self.sizes, self.margins, known, whole, self.workloads, centre)
 
     # -------------------------------------------------------------- the promise and what is public
 
@@ -402,9 +523,9 @@ class OfMargins(MarginOutputs):
                 "some margins are published as they are, and these neighbours could move them"
             )
 
-    def shared(self, counts: Counted) -> FloatArray:
+    def shared(self, data: Counted) -> FloatArray:
         """Return the residuals that are public, side by side."""
-        found = [centred(counts(members(B)).astype(float)).ravel() for B in self.public_blocks]
+        found = [centred(data(members(B)).astype(float)).ravel() for B in self.public_blocks]
         return np.concatenate([*found, np.zeros(0)])
 
     def public_residuals(self, shared: FloatArray) -> dict[int, FloatArray]:
@@ -431,10 +552,7 @@ class Margins(OfMargins):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        t = np.asarray(frozen(np.asarray(self.t, dtype=float)))
-        if t.shape != self.blocks.shape or not (t > 0).all() or not np.isfinite(t).all():
-            raise AffineDPError("every block needs a positive precision")
-        object.__setattr__(self, "t", t)
+        self._keep_positive("t", self.blocks.shape, "block needs a positive precision")
         if self.bases:
             self._check_bases()
 
@@ -459,10 +577,14 @@ class Margins(OfMargins):
         return tuple(map(bool, self.workloads)) if self.bases else (False,) * len(self.sizes)
 
     @cached_property
+    def _others(self) -> int:
+        """The attributes that have no bases, as bits."""
+        return bits_of(j for j, one in enumerate(self.turned) if not one)
+
+    @cached_property
     def beside(self) -> tuple[int, ...]:
         """What blocks have of the other attributes, as bits."""
-        others = sum(1 << j for j, one in enumerate(self.turned) if not one)
-        return tuple(np.unique(self.blocks & others).tolist())
+        return tuple(np.unique(self.blocks & self._others).tolist())
 
     @cached_property
     def _place(self) -> dict[int, int]:
@@ -472,8 +594,7 @@ class Margins(OfMargins):
         """Return in which basis the values of an attribute are measured beside those of B."""
         if not self.bases or not self.turned[j]:
             return None
-        others = sum(1 << i for i, one in enumerate(self.turned) if not one)
-        use = int(self.uses[self._place[B & others], j])
+        use = int(self.uses[self._place[B & self._others], j])
         return self.bases[use] if use >= 0 else None
 
     def along(self, B: int) -> tuple[Basis | None, ...]:
@@ -572,7 +693,8 @@ class Margins(OfMargins):
         """Return one over the precision of every block."""
         return np.asarray(law.variance / self.t)
 
-    def _residuals_from(self, noise: FloatArray) -> dict[int, FloatArray]:
+    def parts_from(self, noise: FloatArray) -> dict[int, FloatArray]:
+        """Return the residual that noise on contrasts makes of every block."""
         found, start = {}, 0
         for B, inverse in self._inverses():
             stop = start + inverse.size
@@ -613,7 +735,7 @@ class Margins(OfMargins):
 
 
 @dataclass(frozen=True, eq=False)
-class MarginsPlan(CountsPlan):
+class MarginsPlan(MarginPlan):
     """Releases of contrasts, which are whole: only the noise lives on a grid.
 
     Where contrasts of as many people as the bound says could overflow 64 bits, wider integers are
@@ -635,29 +757,23 @@ class MarginsPlan(CountsPlan):
             if people * math.prod(self.strategy.domain.shape(B)) >= 1 << 62 or finer:
                 margin = margin.astype(object)
             found = contrasts(margin, bases=self.strategy.along(B), most=people)
-            parts.append(Scaled(found.reshape(-1, 1), q.reshape(-1, 1)))
+            parts.append(Scaled(found.ravel(), q.ravel()))
         return SideBySide(tuple(parts))
 
-    def draw(self, count: int, drawer: Drawer) -> Any:
-        """Return noise in the steps of every block's grid."""
-        assert self.unit is not None
+    @cached_property
+    def noise(self) -> Sampler:
+        """What draws noise in the steps of every block's grid."""
         parts = []
         for finer, blocks in itertools.groupby(self.scales, self.strategy.finer):
             size = sum(self.scales[B].size for B in blocks)
-            parts.append(drawer.narrow(self.law, self.unit << finer, (size, count)))
-        return np.concatenate(parts)
-
-    def shared(self, data: tuple[Counted]) -> FloatArray:
-        """Return the residuals that are public."""
-        return self.strategy.shared(data[0])
+            parts.append((sampler_of_law(self.law, self.unit << finer), size))
+        return StackedNoise(tuple(parts))
 
     def reconstruct(self, noisy: Any, shared: FloatArray) -> MarginTables:
         """Return all margins, put together on demand."""
-        found, start = self.strategy.public_residuals(shared), 0
-        for B, q in self.scales.items():
-            own = noisy[start : start + q.size, 0].reshape(q.shape)
-            found[B] = residual(own, bases=self.strategy.along(B))
-            start += q.size
+        found = self.strategy.public_residuals(shared)
+        for own, (B, q) in zip(noisy, self.scales.items()):
+            found[B] = residual(own.reshape(q.shape), bases=self.strategy.along(B))
         return self.strategy.tables(found)
 
 
@@ -667,7 +783,7 @@ def chosen_margins(sets: Iterable[int]) -> tuple[tuple[int, ...], ...]:
 
 
 @dataclass(frozen=True, eq=False)
-class CountedMargins(OfMargins):
+class CountedMargins(WholeCells, OfMargins):
     """Whole noise on the cells of some margins, and all margins from them by least squares.
 
     Independent noise on the cells of margin A, weighted by w_A, gives the residual of block B the
@@ -682,13 +798,9 @@ class CountedMargins(OfMargins):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        weights = np.asarray(frozen(np.asarray(self.weights, dtype=float)))
-        named = margin_sets(len(self.sizes), self.measured).tolist()
-        if tuple(members(A) for A in named) != self.measured or weights.shape != (len(named),):
-            raise AffineDPError("margins that are measured need a weight each, in their order")
-        if not (weights > 0).all() or not np.isfinite(weights).all():
-            raise AffineDPError("weights must be positive")
-        object.__setattr__(self, "weights", weights)
+        self._check_weights()
+        if chosen_margins(self.measured_sets.tolist()) != self.measured:
+            raise AffineDPError("margins that are measured stand in their order, each once")
         if not (self.t > 0).all():
             raise AffineDPError("the margins that are measured do not determine those released")
 
@@ -702,24 +814,20 @@ class CountedMargins(OfMargins):
         """How many cells each of them has."""
         return tuple(cells_of(self.sizes, A) for A in self.measured_sets.tolist())
 
-    @property
-    def coordinates(self) -> int:
-        """How many cells get noise."""
-        return sum(self.cells)
-
     @cached_property
     def t(self) -> FloatArray:
         """The weight of every block."""
         return np.asarray(self.weights @ spreads(self.sizes, self.measured_sets, self.blocks))
 
-    @property
+    @cached_property
     def cells_alone(self) -> bool:
-        """Whether only the table of all attributes gets noise, and margins are sums of its cells.
+        """Whether only the table of all attributes gets noise, and outputs are sums of its cells.
 
         Where the number of people is public, cells are moved to fit it, and are not whole.
         """
         full = tuple(range(len(self.sizes)))
-        return self.domain.public == 0 and self.measured == (full,) and not self.workloads
+        sums = all(np.isin(asked.matrix, (0, 1)).all() for asked in self.workloads if asked)
+        return self.domain.public == 0 and self.measured == (full,) and sums
 
     # -------------------------------------------------------------- the promise
 
@@ -738,7 +846,7 @@ class CountedMargins(OfMargins):
         A person who joins is seen once in every margin, one who moves twice in all but the total.
         """
         self.check_public(adjacency)
-        rates = self._rates(law)
+        rates = self.rates(law)
         known = type(adjacency) is People and adjacency.move in ("person", "replace")
         if not known or rates is None:
             return largest_listed(self, adjacency, law)
@@ -754,12 +862,6 @@ class CountedMargins(OfMargins):
             because=" for independent whole noise on margins; the estimates are computed from "
             "what is published",
         )  # fmt: skip
-
-    def _rates(self, law: Law) -> tuple[float, ...] | None:
-        """The rate of the noise on every measured margin, if the law is known to have them."""
-        if type(law) is Geometric:
-            return (law.rate,) * len(self.measured)
-        return law.rates if type(law) is Geometrics and law.times == self.cells else None
 
     # -------------------------------------------------------------- the errors
 
@@ -785,35 +887,28 @@ class CountedMargins(OfMargins):
             rows.append(np.concatenate(parts))
         return np.array(rows)
 
-    def _known_rates(self, law: Law) -> tuple[float, ...]:
-        rates = self._rates(law)
-        if rates is None:
-            raise AffineDPError(f"cells of margins have geometric noise, not {law.words} noise")
-        return rates
-
     def block_variances(self, law: Law) -> FloatArray:
         """Return one over the precision of every block."""
-        each = np.array([geometric_variance(rate) for rate in self._known_rates(law)])
+        each = np.array([geometric_variance(rate) for rate in self.known_rates(law)])
         between = spreads(self.sizes, self.measured_sets, self.blocks)
         return np.asarray((self.weights**2 * each) @ between / self.t**2)
 
     def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
         """Return how far a cell of a margin is from the truth, from the law of sums."""
-        if any(self.workloads[j] for j in chosen if self.workloads):
+        if not any(self.workloads[j] for j in chosen if self.workloads):
+            return np.array([self._cell_reach(law, chosen, outside)])
+        if not self.cells_alone:
             return self.reach_of(law, self.node_variances(law, chosen), outside)
-        return np.array([self._cell_reach(law, chosen, outside)])
-
-    def reach_of(self, law: Law, variances: FloatArray, outside: float) -> FloatArray:
-        """Return how far numbers of these variances are from the truth."""
-        return whole_reaches(self._known_rates(law), variances, outside)
-
-    def reach_of_sums(self, law: Law, terms: NDArray[Any], outside: float) -> FloatArray:
-        """Return how far sums of so many cells are from the truth, where cells alone have noise."""
-        return sum_reaches(self._known_rates(law)[0], terms, outside)
+        terms = np.array(math.prod(n for j, n in enumerate(self.sizes) if j not in chosen))
+        for j in chosen:
+            asked = self.workloads[j]
+            own = np.ones(self.sizes[j]) if asked is None else asked.matrix.sum(axis=1)
+            terms = np.multiply.outer(terms, own)
+        return self.reach_of_sums(law, terms.reshape(1, -1), outside)
 
     def _cell_reach(self, law: Law, chosen: tuple[int, ...], outside: float) -> float:
-        sizes, A = self.sizes, sum(1 << j for j in chosen)
-        rates = self._known_rates(law)
+        sizes, A = self.sizes, bits_of(chosen)
+        rates = self.known_rates(law)
         if not self.node_variances(law, chosen) > 0:
             return 0.0
         if self.cells_alone:
@@ -832,11 +927,13 @@ class CountedMargins(OfMargins):
                 terms_of[alike] = terms_of.get(alike, 0.0) + times * cells_of(sizes, C & ~A)
         return sum_reach(terms_of, outside)
 
-    def _residuals_from(self, noise: FloatArray) -> dict[int, FloatArray]:
-        ends = np.cumsum(self.cells)[:-1]
-        return self.residuals(np.split(noise, ends))
+    def counted(self, data: Counted, bound: float | None) -> NDArray[Any]:
+        """Return the cells of the measured margins."""
+        return np.concatenate([data(A).reshape(-1, 1) for A in self.measured])
 
-    def residuals(self, seen: Sequence[FloatArray]) -> dict[int, FloatArray]:
+    def estimated(
+        self, seen: Sequence[FloatArray], shared: FloatArray | None = None
+    ) -> dict[int, FloatArray]:
         """Return residuals by least squares from noisy cells of the measured margins."""
         found = {B: np.zeros(self.domain.shape(B)) for B in self.blocks.tolist()}
         for A, part in zip(self.measured_sets.tolist(), seen):
@@ -844,54 +941,7 @@ class CountedMargins(OfMargins):
             for B, share in self._shares(A):
                 out = tuple(i for i, j in enumerate(members(A)) if not B >> j & 1)
                 found[B] = found[B] + share * centred(table.sum(axis=out))
-        return found
-
-    # -------------------------------------------------------------- releases
-
-    def prepare(
-        self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
-    ) -> Prepared:
-        """Return the public part of releases."""
-        self._known_rates(law)
-        return CountedPlan(self, law, bound)
-
-
-@dataclass(frozen=True, eq=False)
-class CountedPlan(CountsPlan):
-    """Releases of counts with whole noise: nothing is rounded."""
-
-    strategy: CountedMargins
-    unit = None
-
-    def steps(self, data: tuple[Counted]) -> NDArray[Any]:
-        """Return the cells of the measured margins."""
-        (counts,) = data
-        return np.concatenate([counts(A).reshape(-1, 1) for A in self.strategy.measured])
-
-    def shared(self, data: tuple[Counted]) -> FloatArray:
-        """Return the residuals that are public."""
-        return self.strategy.shared(data[0])
-
-    def reconstruct(self, noisy: NDArray[Any], shared: FloatArray) -> MarginTables:
-        """Return all margins, put together on demand."""
-        own = self.strategy
-        ends = np.cumsum(own.cells)[:-1]
-        found = own.residuals(np.split(noisy[:, 0].astype(float), ends))
-        return own.tables({**own.public_residuals(shared), **found}, own.cells_alone)
-
-
-def whole_reaches(rates: Sequence[float], variances: FloatArray, outside: float) -> FloatArray:
-    """Return half widths for sums of whole noise: Laplace noise is this noise and some more."""
-    wider = max(2 / rate**2 / geometric_variance(rate) for rate in rates)
-    return np.asarray(laplace_spread(outside) * np.sqrt(variances * wider))
-
-
-def sum_reaches(rate: float, terms: NDArray[Any], outside: float) -> FloatArray:
-    """Return half widths for sums of so many whole numbers of noise of one rate."""
-    each, where = np.unique(terms, return_inverse=True)
-    scale = 1 / rate * (1 + 2.0**-52)
-    found = [whole_reach(scale, int(one), outside) if one else 0.0 for one in each]
-    return np.asarray(found)[where].reshape(terms.shape)
+        return found if shared is None else {**self.public_residuals(shared), **found}
 
 
 def spreads(sizes: Sequence[int], measured: Sets, blocks: Sets) -> FloatArray:

@@ -7,7 +7,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from affinedp.arrays import Matrix, dense, is_sparse
+from affinedp.arrays import Matrix, dense, is_identity
 from affinedp.exact.numbers import meaning
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
@@ -28,14 +28,6 @@ def is_exchange(adjacency: Adjacency) -> bool:
     size = np.abs(dense(manifold.D)).ravel()
     alike = np.all(size == size[0]) and np.all(adjacency.mu == adjacency.mu[0])
     return bool(alike and adjacency.mu[0])
-
-
-def is_identity(matrix: Matrix, size: int) -> bool:
-    """Whether a sparse matrix is the identity."""
-    if not is_sparse(matrix) or matrix.shape != (size, size) or matrix.nnz != size:
-        return False
-    entries = matrix.tocoo()
-    return bool(np.all(entries.row == entries.col) and np.all(entries.data == 1.0))
 
 
 def exchange_gauge(

@@ -8,10 +8,10 @@ block is the same tree problem, and every node the same margin problem.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -19,20 +19,18 @@ from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, Matrix, dense
 from affinedp.domains import tree_passes as passes
-from affinedp.domains.crossed import Placed, members, subsets
+from affinedp.domains.crossed import Placed, bits_of, members, subsets
 from affinedp.domains.totals import Indices, Totals
 from affinedp.errors import AffineDPError
-from affinedp.exact.dyadic import Integers, Scaled
+from affinedp.exact.dyadic import Integers, Scaled, SideBySide
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
-from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
+from affinedp.laws.laplace import geometric_variance
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
-from affinedp.parts import frozen
 from affinedp.strategies.base import (
     GRID_BITS,
     SHARE,
-    CountsPlan,
     Largest,
     Prepared,
     Promised,
@@ -48,7 +46,8 @@ from affinedp.strategies.margin_blocks import (
     variance_shares,
 )
 from affinedp.strategies.margin_workloads import along
-from affinedp.strategies.margins import SPARE, MarginOutputs, sum_reaches, whole_reaches
+from affinedp.strategies.margins import SPARE, MarginOutputs, MarginPlan, WholeCells
+from affinedp.strategies.tree import heaviest_branches, heaviest_move
 
 # Numbers that are still held as wide integers.
 MOST_WIDE = 3_000_000
@@ -83,9 +82,18 @@ class OfPlaces(MarginOutputs):
             count = len(leaves) * math.prod(self.sizes[j] for j in chosen)
             yield name, count, math.sqrt(float(self.node_variances(law, chosen)[leaves].mean()))
 
-    def tables(self, coordinates: Mapping[int, FloatArray], whole: bool = False) -> PlaceTables:
+    def tables(self, parts: Mapping[int, FloatArray], whole: bool = False) -> PlaceTables:
         """Return margins that are put together from contrasts at the nodes, breadth first."""
-        return PlaceTables(self.sizes, self.margins, coordinates, whole, tree=self.tree)
+        return PlaceTables(self.sizes, self.margins, parts, whole, tree=self.tree)
+
+    def shared(self, data: NDArray[Any]) -> FloatArray:
+        """Return the number of people, where it is public."""
+        return np.array([float(data.sum(dtype=object))] if self.domain.fixed else [])
+
+    def solved(self, B: int, y: FloatArray, seen: FloatArray) -> FloatArray:
+        """Return least squares along the tree, in place."""
+        passes.estimates(self.tree.parent, self.tree.leaf, self.known(B), y, seen)
+        return seen
 
     def first(self, B: int) -> int:
         """Return the first node with noise: the number of all people may be public."""
@@ -130,12 +138,7 @@ class OfPlaces(MarginOutputs):
             )
         totals = np.zeros((tree.n, cells), np.int64 if narrow else object)
         totals[leaves] = given.reshape(len(leaves), cells)[self.ranks]
-        if narrow:
-            passes.added_up(tree.parent, totals)
-            return totals
-        for start, stop in reversed(tree.level_slices[1:]):
-            np.add.at(totals, tree.parent[start:stop], totals[start:stop])
-        return totals
+        return tree.add_up(totals)
 
     @cached_property
     def ranks(self) -> Indices:
@@ -153,8 +156,7 @@ class OfPlaces(MarginOutputs):
         """Return the tables of all nodes, breadth first, from noisy ones of the leaves."""
         seen = np.zeros((self.tree.n, math.prod(self.sizes)))
         seen[self.tree.leaf] = given.reshape(len(given), -1)[self.ranks]
-        passes.added_up(self.tree.parent, seen)
-        return seen
+        return self.tree.add_up(seen)
 
     def _sums(self, combination: FloatArray) -> dict[int, FloatArray]:
         """What a combination of outputs takes of the residual of every block at every node."""
@@ -188,11 +190,8 @@ class Product(OfPlaces):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name, shape in (("t", self.blocks.shape), ("y", (self.tree.n,))):
-            values = np.asarray(frozen(np.asarray(getattr(self, name), dtype=float)))
-            if values.shape != shape or not (values > 0).all() or not np.isfinite(values).all():
-                raise AffineDPError("every block and every node needs a positive precision")
-            object.__setattr__(self, name, values)
+        self._keep_positive("t", self.blocks.shape, "block needs a positive precision")
+        self._keep_positive("y", (self.tree.n,), "node needs a positive precision")
 
     def sides(self, B: int) -> tuple[int, ...]:
         """Return how many contrasts a block has along each of its attributes."""
@@ -248,27 +247,16 @@ class Product(OfPlaces):
         """
         weight = [math.ceil(Fraction(value) * (1 << UNIT_BITS)) for value in self.y.tolist()]
         alone = exact_square(self.sizes, self.blocks, self.t, "person")
-        n, parent = self.tree.n, self.tree.parent.tolist()
-        one, two = [0] * n, [-1] * n
         if not self.domain.fixed:
-            for v in range(n - 1, 0, -1):
-                one[parent[v]] = max(one[parent[v]], one[v] + weight[v])
-            return Fraction(one[0] + weight[0]) * alone / (1 << UNIT_BITS)
+            heaviest, _ = heaviest_move(self.tree, False, weight)
+            return Fraction(heaviest) * alone / (1 << UNIT_BITS)
         shared = exact_square(self.sizes, self.blocks, self.t, "replace")
         # over one denominator, so that all that follows is in whole numbers
         scale = math.lcm(alone.denominator, shared.denominator)
         apart, common = int(alone * scale), int(shared * scale)
-        branches = [0] * n
-        for v in range(n - 1, 0, -1):
-            p, height = parent[v], max(one[v], 0) + weight[v]
-            branches[p] += 1
-            if branches[p] == 1 or height > one[p]:
-                two[p] = one[p] if branches[p] > 1 else -1
-                one[p] = height
-            elif height > two[p]:
-                two[p] = height
-        best, above = 0, [0] * n
-        for v in range(n):
+        parent, (one, two, _, _) = self.tree.parent.tolist(), heaviest_branches(self.tree, weight)
+        best, above = 0, [0] * self.tree.n
+        for v in range(self.tree.n):
             above[v] = weight[v] * common + (above[parent[v]] if v else 0)
             best = max(best, above[v])  # the same place, or both below v
             if two[v] >= 0:
@@ -290,28 +278,23 @@ class Product(OfPlaces):
                 own = contrasts(sums, first=1).reshape(self.tree.n, -1)
                 own = own / squared_lengths(self.sides(B)).ravel() / self.y[:, None]
                 own[: self.first(B)] = 0.0
-                own = np.ascontiguousarray(own)
-                passes.estimates(self.tree.parent, self.tree.leaf, self.known(B), self.y, own)
+                own = self.solved(B, self.y, np.ascontiguousarray(own))
                 found = own * np.sqrt(self.y)[:, None] / self._inverse(B)
                 parts.append(found[self.first(B) :].ravel())
             rows.append(np.concatenate(parts))
         return np.array(rows).reshape(-1, self.coordinates)
 
-    def spread(self, drawn: FloatArray) -> FloatArray:
-        """Return outputs of noise for simulation, one row per row of η."""
-        found = []
-        for row in drawn:
-            coordinates, start = {}, 0
-            for B in self.blocks.tolist():
-                seen = np.zeros((self.tree.n, math.prod(self.sides(B))))
-                own = seen[self.first(B) :]
-                stop = start + own.size
-                own[:] = row[start:stop].reshape(own.shape)
-                seen /= np.sqrt(self.y)[:, None] * self._inverse(B)
-                passes.estimates(self.tree.parent, self.tree.leaf, self.known(B), self.y, seen)
-                coordinates[B], start = seen, stop
-            found.append(self.flat(self.tables(coordinates)))
-        return np.array(found)
+    def parts_from(self, noise: FloatArray) -> dict[int, FloatArray]:
+        """Return what one row of noise makes of the contrasts of every block at all nodes."""
+        found, start = {}, 0
+        for B in self.blocks.tolist():
+            seen = np.zeros((self.tree.n, math.prod(self.sides(B))))
+            own = seen[self.first(B) :]
+            stop = start + own.size
+            own[:] = noise[start:stop].reshape(own.shape)
+            seen /= np.sqrt(self.y)[:, None] * self._inverse(B)
+            found[B], start = self.solved(B, self.y, seen), stop
+        return found
 
     def each_block(self, law: Law, A: int) -> Iterator[tuple[int, FloatArray]]:
         """Yield one over the precision of every block of a margin at every node."""
@@ -356,44 +339,7 @@ class Product(OfPlaces):
 
 
 @dataclass(frozen=True, eq=False)
-class NodeSteps:
-    """q times the contrasts of every block at every node; scales are made when they are needed."""
-
-    # what is measured
-    strategy: Product
-    # contrasts by block, shape (nodes, contrasts)
-    exact: Mapping[int, NDArray[Any]] = field(repr=False)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Of the integers."""
-        return (sum(part.size for part in self.exact.values()), 1)
-
-    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
-        parts = []
-        for B, counts in self.exact.items():
-            q = self.strategy.scales(B, slice(self.strategy.tree.n - len(counts), None))
-            parts.append(np.asarray(Scaled(counts.reshape(-1, 1), q.reshape(-1, 1))))
-        return np.concatenate(parts)
-
-    def __add__(self, drawn: NDArray[Any]) -> dict[int, FloatArray]:
-        """Return noisy contrasts by block, some nodes at a time."""
-        found, place = {}, 0
-        for B, counts in self.exact.items():
-            seen, first = np.empty(counts.shape), self.strategy.tree.n - len(counts)
-            step = max(1, BLOCK // counts.shape[1])
-            for start in range(0, len(counts), step):
-                own = counts[start : start + step]
-                q = self.strategy.scales(B, slice(first + start, first + start + len(own)))
-                noise = drawn[place : place + own.size, 0].reshape(own.shape)
-                seen[start : start + step] = Scaled(own, q) + noise
-                place += own.size
-            found[B] = seen
-        return found
-
-
-@dataclass(frozen=True, eq=False)
-class ProductPlan(CountsPlan):
+class ProductPlan(MarginPlan):
     """Releases of contrasts at the nodes of a tree."""
 
     strategy: Product
@@ -401,7 +347,7 @@ class ProductPlan(CountsPlan):
     def steps(self, data: tuple[NDArray[Any]]) -> Any:
         """Return q times the contrasts of every block at every node."""
         own = self.strategy
-        totals, exact = own.totals(data[0], self.bound), {}
+        totals, parts = own.totals(data[0], self.bound), []
         step = max(1, BLOCK // totals.shape[1])
         for B in own.blocks.tolist():
             columns = math.prod(own.sides(B))
@@ -410,22 +356,20 @@ class ProductPlan(CountsPlan):
                 rows = totals[start : start + step].reshape(-1, *own.sizes)
                 margin = rows.sum(axis=own.outside_axes(B))
                 found[start : start + step] = contrasts(margin, first=1).reshape(-1, columns)
-            exact[B] = found[own.first(B) :]
-        return NodeSteps(own, exact)
+            parts.append(Scaled(found[own.first(B) :], partial(self._scales, B)))
+        return SideBySide(tuple(parts))
 
-    def shared(self, data: tuple[NDArray[Any]]) -> FloatArray:
-        """Return the number of people, where it is public."""
-        return np.array([float(data[0].sum(dtype=object))] if self.strategy.domain.fixed else [])
+    def _scales(self, B: int, rows: slice) -> Integers:
+        """q of a block at some of the nodes that have noise."""
+        first = self.strategy.first(B)
+        return self.strategy.scales(B, slice(first + rows.start, first + rows.stop))
 
     def reconstruct(self, noisy: Any, shared: FloatArray) -> PlaceTables:
         """Return the tables of all places, after least squares along the tree."""
         own, found = self.strategy, {}
-        for B, part in noisy.items():
-            seen = part
-            if own.first(B):
-                seen = np.vstack([shared[None], part])
-            passes.estimates(own.tree.parent, own.tree.leaf, own.known(B), own.y, seen)
-            found[B] = seen
+        for B, part in zip(own.blocks.tolist(), noisy):
+            seen = np.vstack([shared[None], part]) if own.first(B) else part
+            found[B] = own.solved(B, own.y, seen)
         return own.tables(found)
 
 
@@ -434,7 +378,7 @@ LEAVES = -1
 
 
 @dataclass(frozen=True, eq=False)
-class CountedPlaces(OfPlaces):
+class CountedPlaces(WholeCells, OfPlaces):
     """Whole noise on the cells of some margins at some levels, and all others by least squares.
 
     Noise of variance 1/w_A on the cells of margin A at a node gives the residual of block B there
@@ -450,13 +394,9 @@ class CountedPlaces(OfPlaces):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        weights = np.asarray(frozen(np.asarray(self.weights, dtype=float)))
-        known = all(members(bits_of(A)) == A for A in self.measured)
-        if not known or not len(self.levels) == len(self.measured) == len(weights):
-            raise AffineDPError("margins that are measured need a level and a weight each")
-        if not (weights > 0).all() or not np.isfinite(weights).all():
-            raise AffineDPError("weights must be positive")
-        object.__setattr__(self, "weights", weights)
+        self._check_weights()
+        if len(self.levels) != len(self.measured):
+            raise AffineDPError("margins that are measured need a level each")
         if any(len(nodes) == 0 for nodes in self.nodes):
             raise AffineDPError("a level without nodes cannot be measured")
         if any(self.precisions(B)[self.tree.leaf].min() <= 0 for B in self.blocks.tolist()):
@@ -472,11 +412,6 @@ class CountedPlaces(OfPlaces):
         """How many cells get noise, by level and margin."""
         each = (math.prod(self.sizes[j] for j in A) for A in self.measured)
         return tuple(len(nodes) * count for nodes, count in zip(self.nodes, each))
-
-    @property
-    def coordinates(self) -> int:
-        """How many cells get noise."""
-        return sum(self.cells)
 
     @property
     def leaf_cells(self) -> bool:
@@ -506,19 +441,26 @@ class CountedPlaces(OfPlaces):
 
     # -------------------------------------------------------------- the promise
 
-    def counted(self, tables: NDArray[Any]) -> list[NDArray[Any]]:
-        """Return what is measured of tables at all nodes, of shape (nodes, n_1, …, moves)."""
+    def _measured(self, tables: NDArray[Any]) -> NDArray[Any]:
+        """What is measured of tables at all nodes, of shape (nodes, n_1, …, moves)."""
         found = []
         for nodes, A in zip(self.nodes, self.measured):
             own = tables[nodes].sum(axis=self.outside_axes(bits_of(A)))
             found.append(own.reshape(-1, tables.shape[-1]))
-        return found
+        return np.concatenate(found)
+
+    def counted(self, data: NDArray[Any], bound: float | None) -> NDArray[Any]:
+        """Return the cells of the measured margins at their levels."""
+        if self.cells_alone:
+            ranked = data.astype(np.int64).reshape(self.domain.leaves, -1)[self.ranks]
+            return np.asarray(ranked.reshape(-1, 1))
+        return self._measured(self.totals(data, bound).reshape(self.tree.n, *self.sizes, 1))
 
     def measure(self, moves: Matrix, absolute: bool = False) -> Matrix:
         """Return the measured margins of differences of the cells of the leaves."""
         layers = self._nodes_of(moves)
         tables = np.moveaxis(layers.reshape(len(layers), self.tree.n, *self.sizes), 0, -1)
-        return np.concatenate(self.counted(tables))
+        return self._measured(tables)
 
     def largest(self, adjacency: Adjacency, law: Law) -> Largest:
         """Return the sum over levels and margins, in fractions; else moves are listed.
@@ -527,7 +469,7 @@ class CountedPlaces(OfPlaces):
         in all but the total of everybody.
         """
         known = type(adjacency) is People and adjacency.move in ("person", "replace")
-        rates = self._rates(law)
+        rates = self.rates(law)
         if not known or rates is None:
             return largest_listed(self, adjacency, law)
         assert isinstance(adjacency, People)
@@ -545,40 +487,25 @@ class CountedPlaces(OfPlaces):
             "is published",
         )  # fmt: skip
 
-    def _rates(self, law: Law) -> tuple[float, ...] | None:
-        """The rate of the noise on every level and margin, if the law is known to have them."""
-        if type(law) is Geometric:
-            return (law.rate,) * len(self.measured)
-        return law.rates if type(law) is Geometrics and law.times == self.cells else None
-
-    def _known_rates(self, law: Law) -> tuple[float, ...]:
-        rates = self._rates(law)
-        if rates is None:
-            raise AffineDPError(f"margins at places have geometric noise, not {law.words} noise")
-        return rates
-
     # -------------------------------------------------------------- the errors
 
-    def _solved(self, B: int, seen: FloatArray, y: FloatArray) -> FloatArray:
-        """Least squares along the tree, in place."""
-        passes.estimates(self.tree.parent, self.tree.leaf, self.known(B), y, seen)
-        return seen
-
-    def coordinates_of(self, parts: list[FloatArray], total: float = 0.0) -> dict[int, FloatArray]:
+    def estimated(
+        self, seen: Sequence[FloatArray], shared: FloatArray | None = None
+    ) -> dict[int, FloatArray]:
         """Return contrasts at all nodes, by least squares from noisy cells."""
         found = {}
         for B in self.blocks.tolist():
             y, sides = self.precisions(B), math.prod(self.sizes[j] - 1 for j in members(B))
-            seen = np.zeros((self.tree.n, sides))
-            for nodes, A, share, part in zip(self.nodes, self.measured, self.shares(B), parts):
+            total = np.zeros((self.tree.n, sides))
+            for nodes, A, share, part in zip(self.nodes, self.measured, self.shares(B), seen):
                 if share:
                     table = part.reshape(len(nodes), *(self.sizes[j] for j in A))
                     out = tuple(1 + i for i, j in enumerate(A) if not B >> j & 1)
                     own = contrasts(table.sum(axis=out), first=1).reshape(len(nodes), -1)
-                    seen[nodes] += own * (share / y[nodes])[:, None]
+                    total[nodes] += own * (share / y[nodes])[:, None]
             if self.first(B):
-                seen[0] = total
-            found[B] = self._solved(B, seen, y)
+                total[0] = 0.0 if shared is None else shared
+            found[B] = self.solved(B, y, total)
         return found
 
     def loadings(self, combinations: Matrix | None = None) -> Matrix:
@@ -595,7 +522,7 @@ class CountedPlaces(OfPlaces):
                 lengths = squared_lengths(tuple(self.sizes[j] - 1 for j in members(B)))
                 own = np.ascontiguousarray(own / lengths.ravel() / near[:, None])
                 own[: self.first(B)] = 0.0
-                found = self._solved(B, own, near)
+                found = self.solved(B, near, own)
                 tables = residual_transpose(found, [self.sizes[j] for j in members(B)])
                 for part, nodes, A, share in zip(parts, self.nodes, self.measured, self.shares(B)):
                     if share:
@@ -606,15 +533,9 @@ class CountedPlaces(OfPlaces):
             rows.append(np.concatenate([part.ravel() for part in parts]))
         return np.array(rows).reshape(-1, self.coordinates)
 
-    def spread(self, drawn: FloatArray) -> FloatArray:
-        """Return outputs of noise for simulation, one row per row of η."""
-        ends = np.cumsum(self.cells)[:-1]
-        rows = (self.tables(self.coordinates_of(np.split(row, ends))) for row in drawn)
-        return np.array([self.flat(one) for one in rows])
-
     def each_block(self, law: Law, A: int) -> Iterator[tuple[int, FloatArray]]:
         """Yield one over the precision of every block of a margin at every node."""
-        each = np.array([geometric_variance(rate) for rate in self._known_rates(law)])
+        each = np.array([geometric_variance(rate) for rate in self.known_rates(law)])
         unit = each * self.weights
         if unit.max() > unit.min() * (1 + 1e-9):
             raise AffineDPError("weights must be one over the variances of the noise")
@@ -628,34 +549,7 @@ class CountedPlaces(OfPlaces):
         if not self.cells_alone:
             return self.reach_of(law, self.node_variances(law, chosen), outside)
         rest = math.prod(n for j, n in enumerate(self.sizes) if j not in chosen)
-        return self.reach_of_sums(law, self.leaves_below * rest, outside)
-
-    def reach_of(self, law: Law, variances: FloatArray, outside: float) -> FloatArray:
-        """Return how far numbers of these variances are from the truth."""
-        return whole_reaches(self._known_rates(law), variances, outside)
-
-    def reach_of_sums(self, law: Law, terms: NDArray[Any], outside: float) -> FloatArray:
-        """Return how far sums of so many cells are from the truth, where cells alone have noise."""
-        return sum_reaches(self._known_rates(law)[0], terms, outside)
-
-    @cached_property
-    def leaves_below(self) -> Indices:
-        """How many leaves are below every node, or are it, in the given order."""
-        count = self.tree.leaf.astype(np.int64)[:, None].copy()
-        passes.added_up(self.tree.parent, count)
-        return np.asarray(self.tree.outside(count[:, 0]), dtype=np.int64)
-
-    def prepare(
-        self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
-    ) -> Prepared:
-        """Return the public part of releases."""
-        self._known_rates(law)
-        return CountedPlacesPlan(self, law, bound)
-
-
-def bits_of(chosen: tuple[int, ...]) -> int:
-    """Return a margin as bits."""
-    return sum(1 << j for j in chosen)
+        return self.reach_of_sums(law, self.tree.leaves_below * rest, outside)
 
 
 def level_nodes(tree: Totals, level: int) -> Indices:
@@ -673,31 +567,3 @@ def residual_transpose(coordinates: FloatArray, sizes: list[int]) -> FloatArray:
         helmert = (np.arange(n) < k) - k * (np.arange(n) == k)
         found = along(helmert.T.astype(float), found, axis)
     return found
-
-
-@dataclass(frozen=True, eq=False)
-class CountedPlacesPlan(CountsPlan):
-    """Releases of counts at places with whole noise: nothing is rounded."""
-
-    strategy: CountedPlaces
-    unit = None
-
-    def steps(self, data: tuple[NDArray[Any]]) -> NDArray[Any]:
-        """Return the cells of the measured margins at their levels."""
-        own = self.strategy
-        if own.cells_alone:
-            ranked = data[0].astype(np.int64).reshape(own.domain.leaves, -1)[own.ranks]
-            return np.asarray(ranked.reshape(-1, 1))
-        tables = own.totals(data[0], self.bound).reshape(own.tree.n, *own.sizes, 1)
-        return np.concatenate(own.counted(tables))
-
-    def shared(self, data: tuple[NDArray[Any]]) -> FloatArray:
-        """Return the number of people, where it is public."""
-        return np.array([float(data[0].sum(dtype=object))] if self.strategy.first(0) else [])
-
-    def reconstruct(self, noisy: NDArray[Any], shared: FloatArray) -> PlaceTables:
-        """Return the tables of all places, after least squares along the tree."""
-        own = self.strategy
-        parts = np.split(noisy[:, 0].astype(float), np.cumsum(own.cells)[:-1])
-        total = float(shared[0]) if len(shared) else 0.0
-        return own.tables(own.coordinates_of(parts, total), own.cells_alone)

@@ -9,7 +9,6 @@ two entries.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -20,34 +19,26 @@ from affinedp.arrays import IntArray, Matrix, dense
 from affinedp.domains.component import Network, network_of
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
+from affinedp.exact.rational import combination, transposed
 from affinedp.laws.base import Law
 from affinedp.laws.bodies import AxesPart
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.product_norm import ProductNorm, ProductPart
-from affinedp.laws.reach import Reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.parts import frozen
 from affinedp.strategies.base import Largest, Prepared, Promised, largest_listed
 from affinedp.strategies.coverage import Span
-from affinedp.strategies.exact_plan import ExactPlan, body_grid, following_sums, rows_on_free
+from affinedp.strategies.exact_plan import exact_plan
 from affinedp.strategies.matrices import Matrices
 
 
 @dataclass(frozen=True, eq=False)
 class Projected(Matrices):
-    """Publish ``F x_p + Λ (x − x_p + η)`` of chosen entries; Λ is a left inverse on the manifold.
-
-    Attributes
-    ----------
-    domain, query, basis, names
-        As for :class:`~affinedp.strategies.matrices.Matrices`; the basis is Λ, one column per
-        entry that is measured.
-    entries : array of int
-        Which entries are measured, each once.
-    """
+    """Publish ``F x_p + Λ (x − x_p + η)`` of chosen entries; Λ inverts them on the manifold."""
 
     kind = "projected"
+    # which entries are measured, each once; the basis has one column for each
     entries: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
@@ -86,23 +77,16 @@ class Projected(Matrices):
 
     def _check_sums(self, law: KNorm | ProductNorm) -> None:
         """Refuse sums that the equations do not fix: the last entry of each follows from others."""
-        kernel: list[dict[int, Fraction]] = [{} for _ in self.domain.names]
-        for j, column in enumerate(self.domain.exact_kernel):
-            for i, value in column.items():
-                kernel[i][j] = value
+        kernel = transposed(self.domain.exact_kernel, self.domain.n)
         for part in law.bodies.sums:
-            total: dict[int, Fraction] = {}
-            for entry, sign in zip(self.entries[part.rows].tolist(), part.signs.tolist()):
-                for j, value in kernel[entry].items():
-                    total[j] = total.get(j, Fraction(0)) + int(sign) * value
-            if any(total.values()):
+            signs = zip(self.entries[part.rows].tolist(), part.signs.tolist())
+            if combination((int(sign), kernel[entry]) for entry, sign in signs):
                 raise AffineDPError("the noise is under a sum that the equations do not fix")
 
-    def reach(self, law: Law, combinations: Matrix | None, outside: float, together: bool) -> Reach:
-        """Return how far outputs, or combinations of them, may be off."""
+    def free_rows(self, law: Law, combinations: Matrix | None) -> Matrix:
+        """Return combinations in terms of noise whose coordinates are free."""
         rows, span = self.loadings(combinations), law.span()
-        free = dense(rows if span is None else rows @ span)
-        return law.reach_together(free, outside) if together else law.reach(free, outside)
+        return dense(rows if span is None else rows @ span)
 
     def scaled(self, factor: float) -> Projected:
         """Refused: noise on entries is scaled by the rate of its law."""
@@ -112,46 +96,18 @@ class Projected(Matrices):
         self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
     ) -> Prepared:
         """Return the public part of releases."""
-        assert isinstance(law, KNorm | ProductNorm)
-        manifold = self.domain
-        given = [{int(entry): Fraction(1)} for entry in self.entries]
-        sums = following_sums(self, law, given)
-        for following, _ in sums:
-            given[following[-1]] = {}
-        rows, free = rows_on_free(self, given), manifold.canonical.free
-        grid = body_grid(adjacency, law, promised, rows, free, bound)
-        finest = int(min(grid.exponents.tolist()))
-        return ExactPlan(
-            factor=grid.factor,
-            bound=bound,
-            largest=math.ldexp(1.0, min(1000, 1000 + finest)),
-            free=free,
-            offset=np.asarray(self.query @ manifold.point).ravel(),
-            kernel=np.zeros((0, 0)),
-            common=None,
-            read=free,
-            rows=rows,
-            grid=grid,
-            sums=sums,
-            basis=self.basis,
-            start=None,
-        )
+        rows = [{int(entry): Fraction(1)} for entry in self.entries]
+        return exact_plan(self, adjacency, law, promised, bound, rows)
 
 
 @dataclass(frozen=True)
 class Cycles:
-    """What is known of the circuits of a network whose entries all have coefficients of one size.
+    """What is known of the circuits of a network whose coefficients are all of one size."""
 
-    Attributes
-    ----------
-    sides : tuple of tuples of frozensets
-        The entries at every node: of the two sides, where every entry goes from one side to the
-        other, else of one.
-    reach : Fraction
-        How far an entry of a circuit moves at most: the largest μ.
-    """
-
+    # the entries at every node: of the two sides, where every entry goes from one to the other, or
+    # of one
     sides: tuple[tuple[frozenset[int], ...], ...]
+    # how far an entry of a circuit moves at most: the largest μ
     reach: Fraction
 
     @property

@@ -8,105 +8,39 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, dense, rank_of
+from affinedp.arrays import EPS, FloatArray, IntArray, dense, rank_of
 from affinedp.errors import AffineDPError
-from affinedp.exact.dyadic import LARGEST, FixedPoint, nearest_steps
+from affinedp.exact.dyadic import LARGEST, FixedPoint, RationalRow, nearest_steps
 from affinedp.exact.numbers import given_rows
 from affinedp.exact.rational import BigIntegers, Echelon, reduce_exactly
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.strategies.base import GRID_BITS, SHARE, Drawer, Prepared, Promised
-from affinedp.strategies.matrices import Matrices, Row, SharedPart, shared_part
-from affinedp.strategies.whitening import in_output_units, whiten
-
-
-@dataclass(frozen=True, eq=False)
-class DensePlan(Prepared):
-    """The public part of releases of ``F x + Λ η``."""
-
-    # how much larger than stated the noise is, for all that rounding adds
-    factor: float
-    # the public bound on the data
-    bound: float | None
-    # data beyond this is refused
-    largest: float
-    # the entries of x that are read; the others follow from the equations
-    free: IntArray = field(repr=False)
-    # offset, kernel: F x_p, and F K where something is shared
-    offset: FloatArray = field(repr=False)
-    kernel: FloatArray = field(repr=False)
-    # what neighbours have in common and is published as it is; None where noise hides all
-    common: SharedPart | None = field(repr=False)
-
-    def check(self, data: FloatArray) -> None:
-        """Refuse data beyond the declared bound, or beyond what is released exactly."""
-        size = float(np.abs(data).max(initial=0.0))
-        if self.bound is not None and size > self.bound:
-            raise AffineDPError("some entry of x is larger than the declared bound")
-        if size > self.largest:
-            raise AffineDPError(
-                f"some entry of x is beyond {self.largest:.1e}, up to which data is released "
-                "exactly with this noise. Nothing was released; change the units, or release fewer "
-                "combinations at once"
-            )
-
-    def shared(self, data: FloatArray) -> FloatArray:
-        """Return what is published without noise: equal for neighbours, bit for bit."""
-        if self.common is None:
-            return self.offset
-        return np.asarray(self.offset + self.common.values(data[:, self.free]) @ self.kernel.T)
-
+from affinedp.strategies.base import GRID_BITS, SHARE, Promised
+from affinedp.strategies.matrices import (
+    DensePlan,
+    Matrices,
+    Row,
+    SharedPart,
+    in_output_units,
+    shared_part,
+    whiten,
+)
 
 # Numbers that are still eliminated in rational arithmetic.
 MOST_EXACT = 40_000
-# Entries are read this many bits finer than their combinations.
-EXTRA_BITS = 64
-
-
-@dataclass(frozen=True)
-class Combinations:
-    """Combinations of the data that a query sees, read in exact arithmetic.
-
-    A query such as a single total sees less than the data: noise hides ``t = Q ξ`` with a rational
-    matrix Q of full row rank, ``t_i = Σ_j numerators[i, j] ξ_j / denominators[i]``, where t_i is
-    ξ_places[i] plus others, and the outputs are ``slope @ t``.
-    """
-
-    # hidden entries of which no two stand in one combination
-    places: IntArray
-    # by combination and hidden entry; shape (r, k)
-    numerators: BigIntegers
-    # by combination
-    denominators: tuple[int, ...]
-
-    @property
-    def weight(self) -> float:
-        """The largest sum of absolute coefficients, rounded up."""
-        sums = (
-            Fraction(sum(abs(n) for n in row), q)
-            for row, q in zip(self.numerators.tolist(), self.denominators)
-        )
-        return math.nextafter(float(max(sums)), math.inf)
-
-    def steps(self, entries: FloatArray, exponent: int) -> BigIntegers:
-        """Return t on the grid ``2**exponent``, each off by at most one step."""
-        finer = EXTRA_BITS + math.frexp(self.weight)[1]
-        read = nearest_steps(entries, exponent - finer)
-        total: BigIntegers = self.numerators @ read
-        divisor = np.array([2 * q << finer for q in self.denominators], dtype=object)[:, None]
-        rounded: BigIntegers = (2 * total + divisor // 2) // divisor
-        return rounded
 
 
 def seen_combinations(
     strategy: Matrices, slope: FloatArray, shared: SharedPart | None
-) -> Combinations | None:
-    """Return the combinations that the query sees, or None where it sees every hidden entry.
+) -> dict[int, RationalRow] | None:
+    """Return the combinations t that the query sees, or None where it sees every hidden entry.
 
+    A query such as a single total sees less than the data: noise hides ``t = Q ξ`` with a rational
+    matrix Q of full row rank.  By place: of the hidden entries at these places each is in one
+    combination alone, with the coefficient 1, so that the outputs are ``slope[:, places] @ t``.
     Also None where they cannot be found in exact arithmetic; the plan then limits the data.
     """
     manifold = strategy.domain
@@ -117,14 +51,8 @@ def seen_combinations(
     if manifold.exact_rows is None or slope.size > MOST_EXACT:
         return None
     rows = _exact_slope(strategy, shared)
-    reduced = sorted(reduce_exactly([row for row in rows if row]), key=lambda pair: pair[0])
-    denominators = tuple(math.lcm(*(v.denominator for v in row.values())) for _, row in reduced)
-    numerators: Any = np.zeros((len(reduced), slope.shape[1]), dtype=object)
-    for i, ((_, row), q) in enumerate(zip(reduced, denominators)):
-        for j, value in row.items():
-            numerators[i, j] = int(value * q)
-    places = np.array([place for place, _ in reduced], dtype=np.intp)
-    return Combinations(places, numerators, denominators)
+    reduced = reduce_exactly([row for row in rows if row])
+    return {place: RationalRow.of(row) for place, row in sorted(reduced, key=lambda one: one[0])}
 
 
 def _exact_slope(strategy: Matrices, shared: SharedPart | None) -> list[Row]:
@@ -154,17 +82,18 @@ SMALL = 2.0**16
 ROUNDS = 4
 MOST_NUMBERS = 2e8
 HUGE = 1e290
-EPS = float(np.finfo(float).eps)
 
 
 @dataclass(frozen=True, eq=False)
 class RoundedPlan(DensePlan):
     """Releases whose coordinates ``z = coordinates @ t`` are rounded, t being what is hidden."""
 
+    # how much larger than stated the noise is, for all that rounding adds
+    factor: float
     # the entries of x that noise hides
     hidden: IntArray
     # t as combinations of the hidden entries; None where t are the hidden entries
-    combinations: Combinations | None
+    combinations: tuple[RationalRow, ...] | None
     # from steps of t to grid steps of z; shape (p, r)
     coordinates: FixedPoint
     # t is read on the grid ``2**step_exponent``
@@ -195,15 +124,12 @@ class RoundedPlan(DensePlan):
             if far.any():
                 found[:, far] = self._grid(nearest_steps(entries[:, far], self.step_exponent))
             return found
-        return self._grid(self.combinations.steps(entries, self.step_exponent))
+        read = [row.rounded(entries.T, self.step_exponent) for row in self.combinations]
+        return self._grid(np.array(read, dtype=object))
 
     def _grid(self, steps: FloatArray | BigIntegers) -> BigIntegers:
         exponent = self.coordinates.exponent + self.step_exponent + GRID_BITS
         return self.coordinates.times(steps, exponent)
-
-    def draw(self, count: int, drawer: Drawer) -> BigIntegers:
-        """Return noise in grid steps."""
-        return drawer.integers(self.law, self.unit, (len(self.spread.T), count))
 
     def reconstruct(self, noisy: BigIntegers, shared: FloatArray) -> FloatArray:
         """Return the outputs from noisy grid steps: public quantities and nothing else.
@@ -222,7 +148,7 @@ class RoundedPlan(DensePlan):
             left = noisy - self._grid(estimate)
         small = np.ldexp(left.astype(np.float64), -GRID_BITS)
         moved = self.slope @ np.ldexp(estimate, self.step_exponent) + self.spread @ small
-        return np.asarray(shared + moved.T)
+        return self.published(shared + moved.T)
 
 
 def rounded_plan(
@@ -247,7 +173,7 @@ def rounded_plan(
         slope, hidden = _product(kernel, shared.spread(len(free))), free[shared.hidden]
     combinations = seen_combinations(strategy, slope, shared)
     if combinations is not None:
-        slope = slope[:, combinations.places]
+        slope = slope[:, list(combinations)]
     if not slope.any():
         raise AffineDPError(
             "the query does not depend on what neighbours differ in: it is public, and there is "
@@ -257,14 +183,15 @@ def rounded_plan(
     if shared is not None:
         along = along @ shared.spread(len(free))
     if combinations is not None:
-        along = along[:, combinations.places]
+        along = along[:, list(combinations)]
     whitened = whiten(*in_output_units(strategy.noise, query, adjacency))
     # Λ⁺F is known up to this, here and where the guarantee was computed
     relative = 2 * whitened.error + 2 * (manifold.n + len(free)) * EPS
     doubt = relative * float((np.abs(dense(whitened.query)) @ np.abs(along)).max())
+    rows = None if combinations is None else tuple(combinations.values())
     grids = _Grids(strategy, adjacency, law, promised, dense(whitened.query @ along), doubt, slope,
-                   noise, combinations, hidden)  # fmt: skip
-    return grids.plan(bound, free, shared, kernel)
+                   noise, rows, hidden)  # fmt: skip
+    return grids.plan(bound, shared)
 
 
 @dataclass(frozen=True, eq=False)
@@ -279,16 +206,10 @@ class _Grids:
     doubt: float
     slope: FloatArray
     noise: FloatArray
-    combinations: Combinations | None
+    combinations: tuple[RationalRow, ...] | None
     hidden: IntArray
 
-    def plan(
-        self,
-        bound: float | None,
-        free: IntArray,
-        shared: SharedPart | None,
-        kernel: FloatArray,
-    ) -> RoundedPlan:
+    def plan(self, bound: float | None, shared: SharedPart | None) -> RoundedPlan:
         """Return the plan."""
         sensitivity, combinations = self.promised.sensitivity, self.combinations
         p, r = self.coordinates.shape
@@ -316,7 +237,8 @@ class _Grids:
         step_exponent = _exponent_below(room / gain)
         total += 2 * gain * math.ldexp(1.0, step_exponent)
         total += one_per_noise * math.ldexp(1.0, -GRID_BITS)
-        weight = 1.0 if combinations is None else combinations.weight
+        weights = [row.weight for row in combinations or ()]
+        weight = math.nextafter(float(max(weights)), math.inf) if weights else 1.0
         if bound is not None:
             total += 2 * gain * weight * bound * EPS
         factor = max(1.0, total / sensitivity) * (1 + SHARE)
@@ -330,15 +252,13 @@ class _Grids:
             )
         largest = self._largest(factor, certain)
         room_for_steps = math.ldexp(1.0, min(LARGEST // 2 + step_exponent, 1000))
-        manifold = self.strategy.domain
         return RoundedPlan(
+            self.strategy,
+            bound,
+            shared,
+            np.asarray(self.strategy.query @ self.strategy.domain.point).ravel(),
+            min(largest, room_for_steps) / weight,
             factor=factor,
-            bound=bound,
-            largest=min(largest, room_for_steps) / weight,
-            free=free,
-            offset=np.asarray(self.strategy.query @ manifold.point).ravel(),
-            kernel=kernel,
-            common=shared,
             hidden=self.hidden,
             combinations=combinations,
             coordinates=fixed,

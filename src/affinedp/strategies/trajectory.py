@@ -31,7 +31,7 @@ from affinedp.domains.observability import (
 )
 from affinedp.domains.powers import HorizonTooLongError, growth_exponent, scan_transitions
 from affinedp.errors import AffineDPError
-from affinedp.exact.rational import BigIntegers, RationalMatrix
+from affinedp.exact.rational import RationalMatrix
 from affinedp.exact.rounding import difference_bound, gamma, row_sums
 from affinedp.laws.base import NOTHING_KNOWN, Law, Moves
 from affinedp.laws.calibration import gaussian_sensitivity
@@ -50,16 +50,17 @@ from affinedp.parts import frozen
 from affinedp.strategies.base import (
     FOR_STEPS,
     MOST_LISTED,
-    Drawer,
     Largest,
     Lines,
     Prepared,
     Promised,
     Sent,
     Shown,
+    Told,
 )
 from affinedp.strategies.causal import Causal, System, check_steps, constant
 from affinedp.strategies.dense import Dense
+from affinedp.strategies.matrices import DensePlan
 
 LEAST_BITS = 256
 # What rounding may add to the sensitivity, relatively, before the noise counts as unusable.
@@ -200,28 +201,21 @@ class Trajectory(Causal):
 
     # -------------------------------------------------------------- the errors
 
-    def over(self, start: int = 0, stop: int | None = None) -> FloatArray:
-        """Return Γ(t) with ``γ(t) = Γ(t) η`` for a range of times, shape (times, outputs, r)."""
-        return self._followed(self.start, start, self.horizon if stop is None else stop)
+    @property
+    def over_time(self) -> FloatArray:
+        """Γ(t) with ``γ(t) = Γ(t) η`` for all times, shape (horizon, outputs, r)."""
+        return self._followed(self.start)
 
-    def _followed(self, root: FloatArray, start: int, end: int) -> FloatArray:
-        """``C(t) A(t−1) … A(0)`` times a matrix, for a range of times."""
-        whole = all(isinstance(time, int | np.integer) for time in (start, end))
-        if not whole or not 0 <= start <= end <= self.horizon:
-            raise AffineDPError(
-                f"times must be whole numbers between 0 and {self.horizon}, not {start} to {end}"
-            )
-        check_steps(float(end - start) * self.domain.outputs * root.shape[1])
-        found = np.empty((end - start, self.domain.outputs, root.shape[1]))
+    def _followed(self, root: FloatArray) -> FloatArray:
+        """``C(t) A(t−1) … A(0)`` times a matrix, for all times."""
+        shape = self.horizon, self.domain.outputs, root.shape[1]
+        check_steps(float(math.prod(shape)))
+        found = np.empty(shape)
 
         def keep(first: int, seen: FloatArray) -> None:
-            skipped = max(0, start - first)
-            if skipped < len(seen):
-                place = first + skipped - start
-                found[place : place + len(seen) - skipped] = seen[skipped:]
+            found[first : first + len(seen)] = seen
 
-        if start < end:
-            self._scan(root, end, keep)
+        self._scan(root, self.horizon, keep)
         return found
 
     def _scan(self, root: FloatArray, steps: int, visit: Callable[[int, FloatArray], None]) -> None:
@@ -235,7 +229,7 @@ class Trajectory(Causal):
 
     def loadings(self, combinations: Matrix | None = None) -> Matrix:
         """Return of which η combinations are made of all outputs, one time after another."""
-        rows = self.over().reshape(-1, self.coordinates)
+        rows = self.over_time.reshape(-1, self.coordinates)
         return rows if combinations is None else combinations @ rows
 
     def deviations(self, law: Law, steps: int) -> FloatArray:
@@ -259,18 +253,10 @@ class Trajectory(Causal):
         rows = [C @ np.linalg.matrix_power(A, int(t)) @ self.start for t in times]
         return np.sqrt(law.variances(np.vstack(rows))).reshape(len(times), -1)
 
-    def simulated(
-        self, law: Law, generator: np.random.Generator, size: int, steps: int
-    ) -> FloatArray:
-        """Draw noise for simulation, shape (size, steps, outputs)."""
-        check_steps(float(size) * steps * self.domain.outputs)
-        drawn = law.sample(generator, size, self.coordinates)
-        return np.asarray(np.einsum("tmr,sr->stm", self.over(0, steps), drawn))
-
     def spread(self, drawn: FloatArray) -> FloatArray:
         """Return outputs of noise for simulation, shape (size, horizon, outputs)."""
         check_steps(float(len(drawn)) * self.horizon * self.domain.outputs)
-        return np.asarray(np.einsum("tmr,sr->stm", self.over(), drawn))
+        return np.asarray(np.einsum("tmr,sr->stm", self.over_time, drawn))
 
     def total_variance(self, law: Law) -> float:
         """Return the sum of all variances; over a long horizon from the Gramian."""
@@ -352,16 +338,9 @@ class Trajectory(Causal):
         )
         return made, about
 
-    def shown(
-        self,
-        adjacency: Adjacency,
-        law: Law,
-        sensitivity: float,
-        asked: tuple[float, float] | None = None,
-        sent: Sent | None = None,
-    ) -> Shown:
+    def shown(self, told: Told) -> Shown:
         """Return what a report says: the noise of each output at some times."""
-        return _shown(self, adjacency, law, (sensitivity, asked), "one draw for all", sent)
+        return _shown(self, told, "one draw for all")
 
     def prepare(
         self, adjacency: Adjacency, law: Law, promised: Promised, bound: float | None
@@ -372,48 +351,10 @@ class Trajectory(Causal):
         made, about = self.on_first_state(adjacency, law)
         spread = np.zeros((self.domain.states, len(self.revealed.places)))
         spread[self.revealed.places] = np.eye(len(self.revealed.places))
-        outputs = self._followed(spread, 0, self.horizon).reshape(-1, spread.shape[1])
-        first = made.prepare(about, law, promised, bound)
-        return FollowedPlan(first.factor, bound, getattr(first, "unit", None), first, outputs)
-
-
-@dataclass(frozen=True, eq=False)
-class FollowedPlan(Prepared):
-    """Releases of x(0), and of all outputs that follow from it."""
-
-    # factor, bound, unit: as for x(0)
-    factor: float
-    bound: float | None
-    unit: int | None
-    # of what the outputs reveal of x(0)
-    first: Prepared
-    # what follows from it; shape (horizon · outputs, revealed)
-    outputs: FloatArray = field(repr=False)
-
-    @property
-    def draws_first(self) -> bool:  # type: ignore[override]
-        """Whether noise is drawn before data is looked at."""
-        return self.first.draws_first
-
-    def check(self, data: Any) -> None:
-        """Refuse data that cannot be released."""
-        self.first.check(data)
-
-    def steps(self, data: Any) -> BigIntegers:
-        """Return what noise is added to."""
-        return self.first.steps(data)
-
-    def shared(self, data: Any) -> FloatArray:
-        """Return what is published as it is."""
-        return self.first.shared(data)
-
-    def draw(self, count: int, drawer: Drawer) -> BigIntegers:
-        """Return noise for so many trajectories."""
-        return self.first.draw(count, drawer)
-
-    def reconstruct(self, noisy: BigIntegers, shared: FloatArray) -> Any:
-        """Return the outputs: they follow from the noisy x(0)."""
-        return self.first.reconstruct(noisy, shared) @ self.outputs.T
+        outputs = self._followed(spread).reshape(-1, spread.shape[1])
+        plan = made.prepare(about, law, promised, bound)
+        assert isinstance(plan, DensePlan)
+        return replace(plan, followed=outputs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -503,15 +444,6 @@ class Fresh(Causal):
         """Return the standard deviation of γ at some times: the same at all."""
         return self.deviations(law, len(times))
 
-    def simulated(
-        self, law: Law, generator: np.random.Generator, size: int, steps: int
-    ) -> FloatArray:
-        """Draw noise for simulation, shape (size, steps, outputs)."""
-        numbers = steps * self.domain.outputs
-        check_steps(float(size) * numbers)
-        drawn = law.sample(generator, size, numbers)
-        return self.sigma * drawn.reshape(size, steps, self.domain.outputs)
-
     def spread(self, drawn: FloatArray) -> FloatArray:
         """Return outputs of noise for simulation, shape (size, horizon, outputs)."""
         return self.sigma * drawn.reshape(len(drawn), self.horizon, self.domain.outputs)
@@ -520,16 +452,9 @@ class Fresh(Causal):
         """Return the same with noise that is larger by a factor."""
         return replace(self, sigma=self.sigma * factor)
 
-    def shown(
-        self,
-        adjacency: Adjacency,
-        law: Law,
-        sensitivity: float,
-        asked: tuple[float, float] | None = None,
-        sent: Sent | None = None,
-    ) -> Shown:
+    def shown(self, told: Told) -> Shown:
         """Return what a report says: the noise of each output at some times."""
-        return _shown(self, adjacency, law, (sensitivity, asked), "fresh at every step", sent)
+        return _shown(self, told, "fresh at every step")
 
     @property
     def independent(self) -> bool:
@@ -558,43 +483,35 @@ class Fresh(Causal):
         return LEAST_BITS
 
 
-# What is promised, and the (ε, δ) that was asked for.
-_Promise = tuple[float, tuple[float, float] | None]
-
-
-def _fresh_deviation(domain: Dynamics, adjacency: Adjacency, law: Law, promise: _Promise) -> float:
+def _fresh_deviation(domain: Dynamics, told: Told) -> float:
     """Of fresh noise, for what this noise keeps and, where δ was allowed, for what was asked."""
-    sensitivity, asked = promise
-    like: Law = Gaussian() if law.norm == 2 else Laplace()
-    unit = Fresh(domain, 1.0).largest(adjacency, like).upper
-    found = math.sqrt(like.variance) * float(unit) / sensitivity
-    if law.norm == 2 or asked is None or asked[1] == 0:
+    gaussian, fresh = told.law.norm == 2, Fresh(domain, 1.0)
+    like: Law = Gaussian() if gaussian else Laplace()
+    unit = fresh.largest(told.adjacency, like).upper
+    found = math.sqrt(like.variance) * float(unit) / told.sensitivity
+    if gaussian or told.asked is None or told.asked[1] == 0:
         return found
-    allowed = float(gaussian_sensitivity(*asked))
-    return min(found, float(Fresh(domain, 1.0).largest(adjacency, Gaussian()).upper) / allowed)
+    allowed = float(gaussian_sensitivity(*told.asked))
+    return min(found, float(fresh.largest(told.adjacency, Gaussian()).upper) / allowed)
 
 
-def _shown(
-    strategy: Trajectory | Fresh,
-    adjacency: Adjacency,
-    law: Law,
-    promise: _Promise,
-    draws: str,
-    sent: Sent | None,
-) -> Shown:
+def _shown(strategy: Trajectory | Fresh, told: Told, draws: str) -> Shown:
     """What is said about noise by time."""
+    law, sent = told.law, told.sent
     steps, outputs = strategy.horizon, strategy.domain.outputs
     over = "for all time" if steps >= ENDLESS else f"over {steps:,} steps"
     fresh, reason = None, "over so many steps it is not computed"
     if sent is not None:
         reason = FOR_STEPS
-    elif steps <= MOST_TIMES or type(adjacency) is not InitialState:
+    elif steps <= MOST_TIMES or type(told.adjacency) is not InitialState:
         try:
-            fresh, reason = _fresh_deviation(strategy.domain, adjacency, law, promise), ""
+            fresh, reason = _fresh_deviation(strategy.domain, told), ""
         except AffineDPError as error:
             reason = str(error).partition(". ")[0]
     mean = strategy.total_variance(law) / (steps * outputs)
     if sent is not None:
+        if sent.every > 1:
+            mean = float((strategy.deviations(law, steps)[:: sent.every] ** 2).mean())
         mean = float(sent.variances(np.full(outputs, mean)).mean())
     totals = [("noise", f"root mean square {math.sqrt(mean):.4g} over all steps and outputs")]
     if fresh is not None:
@@ -605,7 +522,7 @@ def _shown(
                 f"this has {mean / fresh**2:.3g} times its squared error",
             )
         )
-    times = _some(steps, SHOWN_TIMES)
+    times = _some(steps, SHOWN_TIMES, sent)
     rows = _deviations(strategy, law, times, sent).tolist()
     return Shown(
         title=f"{over}, {draws}",
@@ -632,7 +549,7 @@ def _deviations(
 
 
 def _by_time(strategy: Trajectory | Fresh, law: Law, sent: Sent | None) -> Lines:
-    times = _some(strategy.horizon, DRAWN_TIMES)
+    times = _some(strategy.horizon, DRAWN_TIMES, sent)
     deviations = _deviations(strategy, law, times, sent)
     return Lines(
         "Noise by time",
@@ -643,9 +560,12 @@ def _by_time(strategy: Trajectory | Fresh, law: Law, sent: Sent | None) -> Lines
     )
 
 
-def _some(steps: int, count: int) -> list[int]:
-    """A few times, the first and the last among them."""
-    return sorted(set(np.linspace(0, steps - 1, min(steps, count)).round().astype(int).tolist()))
+def _some(steps: int, count: int, sent: Sent | None) -> list[int]:
+    """A few times of those that are sent, the first and the last among them."""
+    every = 1 if sent is None else sent.every
+    last = (steps - 1) // every
+    places = np.linspace(0, last, min(last + 1, count)).round().astype(int)
+    return sorted(set((every * places).tolist()))
 
 
 def moving(adjacency: Adjacency) -> NDArray[np.bool_]:

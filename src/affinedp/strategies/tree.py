@@ -19,7 +19,7 @@ from affinedp.errors import AffineDPError
 from affinedp.exact.dyadic import Scaled
 from affinedp.laws.base import Law, Moves
 from affinedp.laws.laplace import Geometric
-from affinedp.laws.reach import Reach, whole_reach
+from affinedp.laws.reach import Reach
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.parts import frozen
@@ -32,6 +32,7 @@ from affinedp.strategies.base import (
     Promised,
     Strategy,
     largest_listed,
+    sum_reaches,
 )
 from affinedp.strategies.matrices import MOST_NUMBERS
 
@@ -186,13 +187,9 @@ class Tree(Strategy):
         equal = type(law) is Geometric and self.cells_alone and self.q[0] == 1
         if combinations is not None or not equal:
             return super().reach(law, combinations, outside, together)
-        tree = self.domain
-        count = tree.leaf.astype(np.int64)[:, None].copy()
-        passes.added_up(tree.parent, count)
-        each = law.each(outside, tree.n) if together else outside
-        different, where = np.unique(tree.outside(count[:, 0]), return_inverse=True)
-        reach = [whole_reach(1 / law.rate, int(terms), each) for terms in different]
-        return np.asarray(reach)[where], "from the law of sums; never too short"
+        each = law.each(outside, self.domain.n) if together else outside
+        found = sum_reaches(law.rate, self.domain.leaves_below, each)
+        return found, "from the law of sums; never too short"
 
     def spread(self, drawn: FloatArray) -> FloatArray:
         """Return estimates of noise for simulation."""
@@ -271,33 +268,37 @@ class TreePlan(CountsPlan):
         return np.asarray(tree.outside(estimates).T, dtype=float)
 
 
-def heaviest_move(tree: Totals, both: bool, weight: list[int]) -> tuple[int, tuple[int, ...]]:
-    """Return the heaviest sum that one move meets, in integers, and the cells that it changes."""
-    n = tree.n
+def heaviest_branches(
+    tree: Totals, weight: list[int]
+) -> tuple[list[int], list[int], list[int], list[int]]:
+    """Return the two heaviest branches below every node, −1 for none, and where they end."""
     parent, known = tree.parent.tolist(), tree.known.tolist()
-    class_known = tree.known[tree.component].tolist()
-    one, two = [-1] * n, [-1] * n  # -1: no branch, which is not a branch of weight 0
-    to_one, to_two = [-1] * n, [-1] * n
-    cell = list(range(n))
-    best = 0
-    moved: tuple[int, ...] = (0,)
-    for v in range(n - 1, -1, -1):
-        if two[v] >= 0 and (both or class_known[v]) and one[v] + two[v] > best:
-            best, moved = one[v] + two[v], (to_one[v], to_two[v])
+    one, two, to_one, to_two = ([-1] * tree.n for _ in range(4))
+    for v in range(tree.n - 1, 0, -1):
         if known[v]:
             continue
-        height = weight[v] + max(one[v], 0)
-        if to_one[v] >= 0:
-            cell[v] = to_one[v]
-        p = parent[v]
-        if p < 0:
-            if height > best:
-                best, moved = height, (cell[v],)
-        elif height > one[p]:
+        p, height = parent[v], weight[v] + max(one[v], 0)
+        cell = v if to_one[v] < 0 else to_one[v]
+        if height > one[p]:
             two[p], to_two[p] = one[p], to_one[p]
-            one[p], to_one[p] = height, cell[v]
+            one[p], to_one[p] = height, cell
         elif height > two[p]:
-            two[p], to_two[p] = height, cell[v]
+            two[p], to_two[p] = height, cell
+    return one, two, to_one, to_two
+
+
+def heaviest_move(tree: Totals, both: bool, weight: list[int]) -> tuple[int, tuple[int, ...]]:
+    """Return the heaviest sum that one move meets, in integers, and the cells that it changes."""
+    one, two, to_one, to_two = heaviest_branches(tree, weight)
+    class_known = tree.known[tree.component].tolist()
+    best = 0
+    moved: tuple[int, ...] = (0,)
+    for v in range(tree.n - 1, -1, -1):
+        if two[v] >= 0 and (both or class_known[v]) and one[v] + two[v] > best:
+            best, moved = one[v] + two[v], (to_one[v], to_two[v])
+    path = weight[0] + max(one[0], 0)
+    if not tree.known[0] and path > best:
+        best, moved = path, (max(to_one[0], 0),)
     return best, moved
 
 

@@ -12,25 +12,26 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, Matrix, dense
-from affinedp.budget.events import Closing
+from affinedp.arrays import EPS, FloatArray, Matrix, dense
 from affinedp.budget.ledger import Ledger
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import exact_number, given_rows, meaning, real_array
 from affinedp.exact.rational import Echelon
+from affinedp.laws.base import sampler_of_law
 from affinedp.laws.gaussian import Gaussian
-from affinedp.laws.sampler import draw_integers
+from affinedp.laws.sampler.noise import drawn_integers
+from affinedp.laws.sampler.words import system_bytes
 from affinedp.parts import Part, restored
 from affinedp.privacy.guarantee import Guarantee
 from affinedp.record import MechanismRecord, checked_bound
-from affinedp.strategies.base import EPS, GRID_BITS, SHARE
+from affinedp.strategies.base import GRID_BITS, SHARE
 from affinedp.strategies.rounded_plan import BIAS
-from affinedp.stream.run import Asked, Beginning, Memory, Owner, Run, RunError
+from affinedp.stream.run import Asked, Beginning, Held, Memory, Owner, Run, RunError
 
 # whole numbers as int, which is far quicker
 Exact = int | Fraction
@@ -150,11 +151,13 @@ def step_plan(mechanism: MechanismRecord, order: Sequence[int], bound: float | N
     """Prepare a release in steps, or refuse it."""
     guarantee, law = mechanism.guarantee, mechanism.law
     own = mechanism.noise
-    if own.norm is None:
-        name = own.words
+    if own.norm is None or own.whole:
+        why = "later steps would depend on the noise of earlier ones"
+        if own.norm is not None:
+            why = "it is for whole numbers, and steps are read on a finer grid"
         raise AffineDPError(
-            f"{name} noise is not released in steps: later steps would depend on the noise of "
-            "earlier ones. Use Gaussian or Laplace noise, or release all at once"
+            f"{own.words} noise is not released in steps: {why}. Use Gaussian or Laplace noise, or "
+            "release all at once"
         )
     if guarantee.leak is not None or not 0 < guarantee.sensitivity < math.inf:
         raise AffineDPError("this mechanism promises nothing; nothing is released with it")
@@ -166,10 +169,10 @@ def step_plan(mechanism: MechanismRecord, order: Sequence[int], bound: float | N
     found = mechanism.adjacency.sensitivity(whitening, own.norm)
     count = own.box(len(read))
     # two roundings to the grid differ by at most one step
-    total = found.upper + count * math.ldexp(1.0, -GRID_BITS)
+    total = own.rate * found.upper * (1 + EPS) + count * math.ldexp(1.0, -GRID_BITS)
     if bound is not None:
         rows = np.abs(whitening).sum(axis=1)
-        total += 2 * bound * EPS * float(np.linalg.norm(rows, ord=own.norm))
+        total += 2 * bound * EPS * own.rate * float(np.linalg.norm(rows, ord=own.norm))
     factor = max(1.0, total / guarantee.sensitivity) * (1 + SHARE)
     if not factor < 1 + MOST_GROWTH:
         raise AffineDPError(
@@ -263,7 +266,7 @@ STEPS = Owner("release in steps", "data")
 Values = Mapping[int, Fraction]
 
 
-class ReleaseInSteps(Closing):
+class ReleaseInSteps(Held):
     """One data set, published step by step with one draw; offsets may depend on earlier steps.
 
     The paper's manifold with feedback, ``D x + b(Y) = 0``: what is published at a step may decide
@@ -325,14 +328,12 @@ class ReleaseInSteps(Closing):
 
         def begin() -> Beginning:
             plan = step_plan(mechanism, order, self._bound)
-
-            def draw(ledger: Ledger | None, label: str) -> Memory:
-                if ledger is not None:
-                    fingerprint = mechanism.fingerprint
-                    ledger.charge(mechanism.guarantee, fingerprint=fingerprint, label=label)
-                return _memory(draw_integers(plan.law, plan.scale, len(plan.read)), {}, {})
-
-            return Beginning({**chosen, "plan": plan.record()}, draw)
+            noise = sampler_of_law(mechanism.noise, plan.scale)  # refused before the charge
+            return Beginning.charging(
+                mechanism,
+                {**chosen, "plan": plan.record()},
+                lambda: _memory(drawn_integers(noise, (len(plan.read),), system_bytes), {}, {}),
+            )
 
         def check(settings: Mapping[str, Any], memory: Memory) -> None:
             for name, value in chosen.items():
@@ -377,11 +378,6 @@ class ReleaseInSteps(Closing):
         """What was published so far, one array per step."""
         with self._run.turn():
             return tuple(self._sent(step) for step in range(self._run.until))
-
-    @property
-    def commitment(self) -> str:
-        """A hash that fixes the draw without revealing it: note it elsewhere."""
-        return self._run.commitment
 
     @property
     def guarantee(self) -> Guarantee:
@@ -430,16 +426,9 @@ class ReleaseInSteps(Closing):
             self._run.commit(step + 1, _memory(self._noise, entries, offsets))
             return outputs
 
-    def close(self) -> None:
-        """Close the state; it can be opened again, and goes on where it ended."""
-        self._run.close()
-
     def __repr__(self) -> str:
         done, all_steps = self.next_step, len(self._steps)
         return f"ReleaseInSteps(state={str(self._run.path)!r}, step {done} of {all_steps})"
-
-    def __reduce__(self) -> NoReturn:
-        raise AffineDPError("a release in steps is not copied: it holds the only draw of its data")
 
     # ------------------------------------------------------------------ inside
 

@@ -5,7 +5,7 @@ The row holds the settings, how often the run was opened, ``until``, and the own
 committed; what was drawn for the block is in memory only.  So all steps below ``until`` may have
 been sent, none from ``until`` on was, and a crash leaves nothing to decide: the rest of its block
 is skipped.  Every commit names the opening that makes it: once a run is opened anew, the earlier
-opening can commit nothing more.  docs/explanation/streaming.md says what copies and losses cost.
+opening can commit nothing more.  docs/explanation/gateway.md says what copies and losses cost.
 """
 
 from __future__ import annotations
@@ -17,8 +17,6 @@ import os
 import re
 import secrets
 import sqlite3
-import stat
-import tempfile
 import threading
 import time
 import weakref
@@ -26,28 +24,20 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from affinedp.arrays import yes_or_no
-from affinedp.budget.events import now
+from affinedp.budget.events import Closing, now
 from affinedp.budget.ledger import Ledger, checked_ledger
 from affinedp.errors import AffineDPError
+from affinedp.files.database import SETTINGS, Database
 
 # A block holds the steps of so many seconds, and so many at most.
 BLOCK_SECONDS, BLOCK_STEPS = 0.25, 256
-BUSY_SECONDS = 5.0
-APPLICATION_ID = 0x61645232  # "adR2"
 # What says in a folder which runs were drawn there: it outlives their files.
 REGISTER = ".affinedp-runs"
-_RUN = (
-    "CREATE TABLE run "
-    "(head TEXT, salt BLOB, opened INTEGER, until INTEGER, memory TEXT, seal BLOB)",
-    "CREATE TABLE sent (step INTEGER PRIMARY KEY, outputs BLOB)",
-)
 _REGISTER = "CREATE TABLE IF NOT EXISTS runs (name TEXT, place TEXT, id TEXT, opened INTEGER, "
 _REGISTER += "until INTEGER, PRIMARY KEY (name, place, id))"
-# Without a code: text that cannot be decoded.
-_DAMAGE = (0, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 _SEAL_BYTES = 16
 # Twice the length of a hash: then also unlimited computing learns next to nothing from it.
 _SALT_BYTES = 64
@@ -61,6 +51,28 @@ class RunError(AffineDPError):
     def __init__(self, message: str, *, damaged: bool = False) -> None:
         self.damaged = damaged
         super().__init__(message)
+
+
+class RunFile(Database):
+    """The file of a run."""
+
+    what, error = "state of a run", RunError
+    mark = 0x61645232  # "adR2"
+    tables = (
+        "CREATE TABLE run "
+        "(head TEXT, salt BLOB, opened INTEGER, until INTEGER, memory TEXT, seal BLOB)",
+        "CREATE TABLE sent (step INTEGER PRIMARY KEY, outputs BLOB)",
+    )
+    settings = (*SETTINGS, "secure_delete=ON")
+    patience = 5.0
+
+    def _refuse_unusual(self) -> None:
+        super()._refuse_unusual()
+        if os.name == "posix" and self.path.stat().st_mode & 0o077:
+            raise RunError(
+                f"{self.path} holds a secret draw, but others than its owner may use it: chmod 600 "
+                "it, and think about who may have read it"
+            )
 
 
 @dataclass(frozen=True)
@@ -83,6 +95,20 @@ class Beginning:
     settings: Mapping[str, Any]
     draw: Callable[[Ledger | None, str], Memory]
     until: int = 0
+
+    @classmethod
+    def charging(
+        cls, mechanism: Any, settings: Mapping[str, Any], draw: Callable[[], Memory]
+    ) -> Beginning:
+        """Return the beginning of a run that is charged what a mechanism promises."""
+
+        def charged(ledger: Ledger | None, label: str) -> Memory:
+            if ledger is not None:
+                guarantee, fingerprint = mechanism.guarantee, mechanism.fingerprint
+                ledger.charge(guarantee, fingerprint=fingerprint, label=label)
+            return draw()
+
+        return cls(settings, charged)
 
 
 @dataclass(frozen=True)
@@ -134,9 +160,9 @@ class Run:
         """Return a run as it is, without taking it over: it tells, and commits nothing."""
         run = cls.__new__(cls)
         run._set_up(path, owner, Asked())
-        _refuse_unusual(run.path)
-        with _connected(run.path) as db:
-            _refuse_foreign(run.path, db)
+        run._file.look()
+        with run._file.begun(write=False) as db:
+            run._file.check(db)
             row = _row(run.path, db)
         if row.memory is None or row.head.get("owner") != owner.name:
             raise RunError(f"{run.path} is not the state of this kind of run: {owner.name}")
@@ -145,7 +171,8 @@ class Run:
         return run
 
     def _set_up(self, path: str | os.PathLike[str], owner: Owner, asked: Asked) -> None:
-        self.path, self.owner, self._asked = _real(path), owner, asked
+        self._file, self.owner, self._asked = RunFile(path), owner, asked
+        self.path = self._file.path
         self._label = asked.label or f"{owner.name} {self.path.name}"
         self._lock, self._inside, self._closing = threading.RLock(), False, False
         self._ended = ""
@@ -199,7 +226,7 @@ class Run:
         """Return what was kept of a step, or None."""
         if step in self._pending:
             return self._pending[step]
-        with _connected(self.path) as db:
+        with self._file.begun(write=False) as db:
             found = db.execute("SELECT outputs FROM sent WHERE step = ?", (step,)).fetchone()
         if found is None:
             return None
@@ -228,7 +255,7 @@ class Run:
         """Advance the row and put it on the disk; only then steps below ``until`` may leave."""
         self._refuse_ended()
         try:
-            with _transaction(self.path) as db:
+            with self._file.begun(write=True) as db:
                 if forget is not None:
                     db.execute("DELETE FROM sent WHERE step < ?", (forget,))
                 self._write(db, until, memory, (self.opened, self.until))
@@ -287,9 +314,9 @@ class Run:
         check: Callable[[Mapping[str, Any], Memory], None],
     ) -> None:
         """Take the run, or draw it, and count the opening."""
-        _refuse_unusual(self.path)
-        with _transaction(self.path) as db:
-            _refuse_foreign(self.path, db)
+        self._file.look()
+        with self._file.begun(write=True) as db:
+            self._file.check(db)
             row = _row(self.path, db)
             before = (row.opened, row.until)
             self._take(row, row.memory or {})
@@ -390,27 +417,10 @@ class Run:
             if os.path.lexists(name):
                 self._aside[name] = Path(os.fspath(name) + aside)
                 os.rename(name, self._aside[name])
-        try:
-            handle, part = tempfile.mkstemp(".part", f".{path.name}.", path.parent)
-        except OSError as error:
-            raise RunError(f"{path} cannot be created: {error.strerror}") from None
-        os.close(handle)
-        try:
-            with _transaction(Path(part)) as db:
-                for table in _RUN:
-                    db.execute(table)
-                salt = secrets.token_bytes(_SALT_BYTES)
-                db.execute("INSERT INTO run VALUES ('', ?, 0, 0, NULL, NULL)", (salt,))
-                db.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-            with suppress(FileExistsError):  # another process was first
-                os.link(part, path)
-        except OSError as error:
-            raise RunError(
-                f"{path} cannot be created ({error.strerror}): put it on a local disk whose file "
-                "system has hard links"
-            ) from None
-        finally:
-            os.unlink(part)
+        salt = secrets.token_bytes(_SALT_BYTES)
+        self._file.make(
+            lambda db, part: db.execute("INSERT INTO run VALUES ('', ?, 0, 0, NULL, NULL)", (salt,))
+        )
 
     def _undo(self) -> None:
         """Leave the folder as it was: nothing was charged, and nothing drawn."""
@@ -469,12 +479,37 @@ class Run:
         file = self.path.with_name(REGISTER)
         with suppress(FileExistsError):
             os.close(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-        with _transaction(file) as db:
+        with RunFile(file).begun(write=True) as db:
             db.execute(_REGISTER)
             db.execute("INSERT OR REPLACE INTO runs VALUES (?, ?, ?, ?, ?)", row)
 
     def __reduce__(self) -> Any:
         raise AffineDPError(f"a {self.owner.name} is not copied: it holds the only draw")
+
+
+class Held(Closing):
+    """Who owns a run, and with it the only draw."""
+
+    _run: Run
+
+    @property
+    def commitment(self) -> str:
+        """A hash that fixes the draw without revealing it: note it elsewhere."""
+        return self._run.commitment
+
+    def close(self) -> None:
+        """Close the state; it can be opened again, and goes on where it ended.
+
+        Called by a signal handler in the middle of a step, it takes effect when that ends.
+        """
+        self._run.close()
+
+    def __reduce__(self) -> NoReturn:
+        owner = self._run.owner
+        raise AffineDPError(
+            f"what holds a draw is not copied: this {owner.name} has the only one for its "
+            f"{owner.subject}"
+        )
 
 
 @dataclass(frozen=True)
@@ -521,7 +556,7 @@ def _registered(path: Path) -> list[_Known]:
     file = path.with_name(REGISTER)
     if not os.path.lexists(file) or not file.stat().st_size:
         return []
-    with _connected(file) as db:
+    with RunFile(file).begun(write=False) as db:
         if not db.execute("SELECT 1 FROM sqlite_master").fetchall():
             return []  # whoever made it was killed
         query = "SELECT place, id, opened, until FROM runs WHERE name = ?"
@@ -537,99 +572,6 @@ def _older(path: Path) -> str:
         f"{path} is an older copy of its run ({REGISTER} tells of a later opening or step): steps "
         "would be sent again with the same noise. Put back the state that was there last"
     )
-
-
-def _real(path: str | os.PathLike[str]) -> Path:
-    try:
-        real = Path(os.path.realpath(path))
-    except (TypeError, ValueError) as error:
-        raise AffineDPError(f"{path!r} is not a path: {error}") from None
-    if not real.parent.is_dir():
-        raise RunError(f"there is no directory {real.parent} for the state")
-    return real
-
-
-def _refuse_unusual(path: Path) -> None:
-    try:
-        found = path.stat()
-    except OSError as error:
-        raise RunError(f"{path} cannot be opened: {error.strerror}") from None
-    if not stat.S_ISREG(found.st_mode):
-        raise RunError(f"{path} is not a file")
-    if found.st_size == 0:
-        raise RunError(f"{path} is empty: a state that was there is lost", damaged=True)
-    if os.name == "posix" and found.st_mode & 0o077:
-        raise RunError(
-            f"{path} holds a secret draw, but others than its owner may use it: chmod 600 it, and "
-            "think about who may have read it"
-        )
-    if not found.st_mode & 0o222 or not os.access(path, os.W_OK):
-        raise RunError(f"{path} is read-only: nothing could be recorded")
-
-
-def _refuse_foreign(path: Path, db: sqlite3.Connection) -> None:
-    """Refuse a file whose mark, tables or pages are not those of a run: a trigger could undo."""
-    if db.execute("PRAGMA application_id").fetchone()[0] != APPLICATION_ID:
-        raise RunError(f"{path} belongs to another program, or is damaged; it is left as it is")
-    tables = [text for (text,) in db.execute("SELECT sql FROM sqlite_master ORDER BY name")]
-    damage = db.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    if tables != list(_RUN) or damage != "ok":
-        raise RunError(f"{path} cannot be trusted: it is damaged ({damage})", damaged=True)
-
-
-@contextmanager
-def _transaction(path: Path) -> Iterator[sqlite3.Connection]:
-    """One transaction on the file of this name, on the disk at its end or undone."""
-    before, moved = _identity(path), f"{path} was moved or replaced while it was open"
-    if before is None:
-        raise RunError(moved)
-    with _connected(path) as db:
-        db.execute("BEGIN IMMEDIATE")
-        if _identity(path) != before:
-            raise RunError(moved)
-        yield db
-        db.execute("COMMIT")
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
-
-
-@contextmanager
-def _connected(path: Path) -> Iterator[sqlite3.Connection]:
-    """A connection of this moment alone: between commits a fork finds none to close."""
-    db = None
-    try:
-        db = sqlite3.connect(
-            f"{path.as_uri()}?mode=rw", uri=True, timeout=BUSY_SECONDS, isolation_level=None
-        )
-        for setting in ("synchronous=EXTRA", "fullfsync=ON", "secure_delete=ON"):
-            db.execute(f"PRAGMA {setting}")
-        for setting in ("trusted_schema=OFF", "cell_size_check=ON"):  # it may be a stranger's
-            db.execute(f"PRAGMA {setting}")
-        if db.execute("PRAGMA journal_mode=DELETE").fetchone()[0] != "delete":
-            raise RunError(f"{path} was changed to another journal by another program")
-        yield db
-    except (sqlite3.Error, UnicodeDecodeError) as error:
-        code = int(getattr(error, "sqlite_errorcode", 0)) & 0xFF
-        if code in _DAMAGE:
-            message = f"{path} is damaged, or is no state of a run ({error})"
-            raise RunError(message, damaged=True) from None
-        words = {
-            sqlite3.SQLITE_BUSY: "another program is using it",
-            sqlite3.SQLITE_FULL: "the disk is full; make room and open it again",
-        }
-        raise RunError(f"{path}: {words.get(code, f'{error}; open it again')}") from None
-    finally:
-        if db is not None:
-            with suppress(sqlite3.Error):
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-            db.close()
 
 
 _open_runs: weakref.WeakSet[Run] = weakref.WeakSet()

@@ -19,16 +19,18 @@ from affinedp.laws.calibration import gaussian_sensitivity, gaussian_sigma
 from affinedp.mechanism import Mechanism, build
 from affinedp.progress import Progress
 from affinedp.record import MechanismRecord
-from affinedp.show.report import allowed_guess, best_guess
+from affinedp.show.report import allowed_guess
 from affinedp.studio.problem import Known, drawing_of, known_of, levels_of, reach_of
 from affinedp.studio.question import Question, Wish
-from affinedp.tables.practice import diagonal_noise
+from affinedp.tables.least_noise import diagonal_noise
 
 Plain = Literal["gaussian", "laplace"]
 LEVEL = 0.95
 # Steps of the search for the ε that an error takes, and how close it comes.
 MOST_STEPS = 40
 CLOSE = 1e-6
+# The farthest step in ln ε, and the least slope of ln error against it.
+FARTHEST, LEAST_SLOPE = 1.5, -0.1
 MOST_EXPONENT = 700.0
 
 
@@ -72,7 +74,6 @@ def _promised(question: Question, known: Known, mechanism: Mechanism) -> dict[st
         "neighbours": known.words,
         "basis": guarantee.basis,
         "warnings": [*known.warnings, *guarantee.warnings],
-        "odds": best_guess(guarantee) or 1.0,
         "certainty": allowed_guess(guarantee.epsilon(question.delta), question.delta),
         "curve": pair_curve(mechanism),
         "error": error_of(mechanism),
@@ -82,13 +83,18 @@ def _promised(question: Question, known: Known, mechanism: Mechanism) -> dict[st
 def designed(question: Question) -> tuple[Known, Mechanism]:
     """Return the least noise that keeps the promise: the call that the script makes."""
     known = known_of(question)
-    mechanism = least_noise(
-        known.manifold,
-        epsilon=question.epsilon,
-        delta=question.delta,
-        law=question.law,
-        adjacency=known.adjacency,
-    )
+    # counts of people are whole: so is what is published, where a law can keep it so
+    for whole in (True, False) if known.counts_people else (False,):
+        mechanism = least_noise(
+            known.manifold,
+            epsilon=question.epsilon,
+            delta=question.delta,
+            law=question.law,
+            integers=whole,
+            adjacency=known.adjacency,
+        )
+        if mechanism.publishes_whole_numbers:
+            break
     return known, mechanism
 
 
@@ -107,6 +113,7 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
         **_promised(question, known, mechanism),
         "kept": kept,
         "laws": dict(LAW_NAMES),
+        "whole": mechanism.noise.whole,
         "lower_bound": mechanism.lower_bound,
         "least_share": None if mechanism.excess is None else mechanism.excess**-0.5,
         "gap": mechanism.gap,
@@ -146,7 +153,8 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
 def solve(wish: Wish) -> dict[str, Any]:
     """Return the ε that an error takes, and the noise at that ε.
 
-    Error falls as ε grows, for pure laws exactly as 1/ε; so that a few steps find it.
+    Error falls as ε grows, for pure laws of real noise exactly as 1/ε; so that a few steps of the
+    secant, in logarithms, find it.
 
     >>> wanted = Wish(question=Question(law="laplace"), error=1.0, now=2.160246901)
     >>> found = solve(wanted)
@@ -154,13 +162,15 @@ def solve(wish: Wish) -> dict[str, Any]:
     (2.16, True)
     """
     target = math.log(wish.error) - CLOSE / 2  # a little below, so that the error is not above
-    at = math.log(wish.question.epsilon)
+    at, slope = math.log(wish.question.epsilon), -1.0
     last = None if wish.now is None else (at, math.log(wish.now))
     with Progress("the ε that this error takes") as bar:
         for step in range(MOST_STEPS):
-            at = _next(last, target) if last else at
-            if step and last and at == last[0]:
-                break  # at the end of what is allowed
+            if last:
+                there = last[0] + min(max((target - last[1]) / slope, -FARTHEST), FARTHEST)
+                at = min(max(there, math.log(1e-6)), math.log(1e3))
+                if at == last[0]:
+                    break  # at the end of what is allowed
             question = wish.question.model_copy(update={"epsilon": float(f"{math.exp(at):.9g}")})
             bar.update(step / MOST_STEPS, f"trying ε = {question.epsilon:.4g}")
             known, mechanism = designed(question)
@@ -170,14 +180,11 @@ def solve(wish: Wish) -> dict[str, Any]:
             if wish.error * (1 - 2 * CLOSE) <= error <= wish.error:
                 answer = described(question, known, mechanism)
                 return {"epsilon": question.epsilon, "design": answer}
-            last = (at, math.log(error))
+            here = (at, math.log(error))
+            if last:
+                slope = min((here[1] - last[1]) / (here[0] - last[0]), LEAST_SLOPE)
+            last = here
     raise AffineDPError("no ε between 0.000001 and 1000 gives this error: choose another one")
-
-
-def _next(last: tuple[float, float], target: float) -> float:
-    """Where the error would be right if it fell as 1/ε, which it nearly does."""
-    wanted = last[0] + (last[1] - target)
-    return min(max(wanted, math.log(1e-6)), math.log(1e3))
 
 
 def forgetful_noise(known: Known, question: Question) -> Mechanism:
@@ -265,7 +272,8 @@ def pair_curve(mechanism: MechanismRecord) -> dict[str, Any] | None:
     """Return the density of the most telling combination of outputs, and how far it moves.
 
     Of all linear combinations of the outputs it is the one that moves most between the worst
-    neighbours, in units of its noise.  For other laws than Gaussian its density is simulated.
+    neighbours, in units of its noise.  For other laws than Gaussian its density is simulated; of
+    whole noise the probabilities of its few values are, where it has few.
 
     >>> import affinedp as adp
     >>> M = adp.AffineManifold.from_equations(["a + b = c"])
@@ -282,17 +290,27 @@ def pair_curve(mechanism: MechanismRecord) -> dict[str, Any] | None:
     if not shift > 0.0:
         return None
     x = np.linspace(-REACH, REACH, POINTS)
+    whole = False
     if mechanism.law == "gaussian":
         density = np.exp(-(x**2) / 2) / math.sqrt(2 * math.pi)
     else:
-        density = _simulated(mechanism, telling / shift, x)
-    return {"x": x.tolist(), "density": density.tolist(), "shift": shift}
+        draws = int(max(2_000, min(DRAWS, MOST_NUMBERS / len(telling))))
+        seen = mechanism.sample(draws, seed=0) @ (telling / shift)
+        places, counts = np.unique(np.round(np.concatenate([seen, -seen]), 9), return_counts=True)
+        near = np.abs(places) <= REACH
+        whole = mechanism.noise.whole and int(near.sum()) <= POINTS
+        if whole:
+            x, density = places[near], counts[near] / (2 * draws)
+        else:
+            density = _simulated(seen, x, shift if mechanism.noise.whole else 0.0)
+    return {"x": x.tolist(), "density": density.tolist(), "shift": shift, "whole": whole}
 
 
-def _simulated(mechanism: MechanismRecord, telling: FloatArray, x: FloatArray) -> FloatArray:
-    """A histogram of draws, which are as often positive as negative."""
-    draws = int(max(2_000, min(DRAWS, MOST_NUMBERS / len(telling))))
-    seen = mechanism.sample(draws, seed=0) @ telling
+def _simulated(seen: FloatArray, x: FloatArray, gap: float) -> FloatArray:
+    """A histogram of draws, which are as often positive as negative; gaps joined by lines."""
+    draws = len(seen)
+    if gap:
+        seen = seen + np.random.default_rng(1).triangular(-gap, 0.0, gap, draws)
     step = x[1] - x[0]
     edges = np.append(x - step / 2, x[-1] + step / 2)
     counts, _ = np.histogram(np.concatenate([seen, -seen]), edges)

@@ -19,6 +19,7 @@ from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
 from affinedp.show.report import allowed_guess
 from affinedp.studio.question import Meeting, Plant
+from affinedp.studio.take_home import written
 
 MOST_POINTS = 400
 MOST_AGENTS = 500
@@ -82,7 +83,14 @@ def control(plant: Plant) -> dict[str, Any]:
         "error": math.sqrt(noise.expected_squared_error / numbers),
         "fresh": {"sigma": fresh_scale, "error": fresh_scale},
         "single": once_scale,
-        "script": _control_script(plant, reach),
+        "script": written(
+            "control.txt",
+            **asked,
+            A=A.tolist(),
+            C=C.tolist(),
+            horizon=plant.horizon,
+            neighbours=repr(plant.neighbours),
+        ),
     }
 
 
@@ -119,13 +127,17 @@ def consensus(meeting: Meeting) -> dict[str, Any]:
     names, sources, targets, weights = links(meeting.links)
     if len(names) > MOST_AGENTS:
         raise AffineDPError(f"the page shows at most {MOST_AGENTS} agents: use affinedp.consensus")
+    asked: dict[str, Any] = {
+        "law": meeting.law,
+        "epsilon": meeting.epsilon,
+        "delta": 0.0 if meeting.law == "laplace" else meeting.delta,
+        "mu": meeting.mu,
+        "weights": weights,
+        "names": names,
+    }
     with Progress("agents") as bar:
         bar.update(0.2, "looking at the network")
-        network = PrivateConsensus.from_edges(
-            len(names), sources, targets, law=meeting.law, epsilon=meeting.epsilon,
-            delta=0.0 if meeting.law == "laplace" else meeting.delta,
-            mu=meeting.mu, weights=weights, names=names,
-        )  # fmt: skip
+        network = PrivateConsensus.from_edges(len(names), sources, targets, **asked)
         bar.update(0.5, "errors, round by round")
         start = np.linspace(0.0, meeting.spread, len(names))
         errors = {
@@ -151,7 +163,14 @@ def consensus(meeting: Meeting) -> dict[str, Any]:
         "certainty": allowed_guess(network.guarantee.epsilon(delta), delta),
         "errors": errors,
         "limits": limits,
-        "script": _consensus_script(meeting, names, sources, targets, weights),
+        "script": written(
+            "consensus.txt",
+            **{key: repr(value) for key, value in asked.items()},
+            sources=sources,
+            targets=targets,
+            spread=meeting.spread,
+            rounds=meeting.rounds,
+        ),
     }
 
 
@@ -210,48 +229,3 @@ def _places(count: int) -> list[list[float]]:
     """Where to draw the agents: on a circle."""
     angles = 2 * np.pi * np.arange(count) / count
     return [[math.sin(angle), -math.cos(angle)] for angle in angles]
-
-
-def _control_script(plant: Plant, reach: Any) -> str:
-    return "\n".join([
-        '"""The least output noise that hides a trajectory; made by affinedp studio."""',
-        "",
-        "from affinedp.control import design_output_noise, noise_by_time",
-        "",
-        f"A = {matrix(plant.A, 'A').tolist()!r}",
-        f"C = {matrix(plant.C, 'C').tolist()!r}",
-        "noise = design_output_noise(",
-        f"    (A, C), horizon={plant.horizon}, epsilon={plant.epsilon!r}, delta={plant.delta!r},",
-        f'    mu={reach!r}, adjacency="{plant.neighbours}",',
-        ")",
-        f'print("kept epsilon", noise.guarantee.epsilon({plant.delta!r}))',
-        'print("typical error", float((noise_by_time(noise) ** 2).mean() ** 0.5))',
-        'noise.save("noise.json")    # affinedp control gateway loop.toml --mechanism noise.json …',
-        "",
-    ])  # fmt: skip
-
-
-def _consensus_script(
-    meeting: Meeting, names: list[str], sources: list[int], targets: list[int], weights: Any
-) -> str:
-    delta = 0.0 if meeting.law == "laplace" else meeting.delta
-    return "\n".join([
-        '"""A private average over a network; made by affinedp studio."""',
-        "",
-        "import numpy as np",
-        "",
-        "from affinedp.consensus import PrivateConsensus",
-        "",
-        f"names = {names!r}",
-        f"sources = {sources!r}",
-        f"targets = {targets!r}",
-        "network = PrivateConsensus.from_edges(",
-        f'    len(names), sources, targets, law="{meeting.law}", epsilon={meeting.epsilon!r},',
-        f"    delta={delta!r}, mu={meeting.mu!r}, weights={weights!r}, names=names,",
-        ")",
-        f"start = np.linspace(0.0, {meeting.spread!r}, len(names))    # an example of values",
-        f'errors = network.mean_square_error(start, {meeting.rounds}, "state")',
-        'print("law", network.law)',
-        'print("typical error after the last round", (float(errors[-1]) / len(names)) ** 0.5)',
-        "",
-    ])  # fmt: skip

@@ -36,42 +36,27 @@ HEADERS = (
 )
 
 
-class TooMuch(Exception):
-    """More bytes came than are taken, or they came too slowly."""
-
-    def __init__(self, status: int, message: str) -> None:
-        self.status = status
-        super().__init__(message)
+class Refused(Exception):
+    """A status, and why nothing is answered."""
 
 
-class Body:
-    """What comes with a request, until it is more than is taken, or takes too long."""
-
-    def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive = receive
-        self._limit = limit
-        self._end = asyncio.get_running_loop().time() + LONGEST_COMING
-        self._seen = 0
-        self._complete = False
-        self.refusal: TooMuch | None = None
-
-    async def receive(self) -> Message:
-        """Return the next piece, or refuse it."""
-        if self._complete:  # what comes now is the end of the connection, whenever that is
-            return await self._receive()
-        try:
-            async with asyncio.timeout_at(self._end):
-                message = await self._receive()
-        except TimeoutError:
-            slow = f"this came too slowly: it may take {LONGEST_COMING:.0f} seconds"
-            self.refusal = TooMuch(408, slow)
-            raise self.refusal from None
-        self._complete = not message.get("more_body", False)
-        self._seen += len(message.get("body", b""))
-        if self._seen > self._limit:
-            self.refusal = TooMuch(413, _too_large(self._limit))
-            raise self.refusal
-        return message
+async def _whole_body(receive: Receive, limit: int) -> bytes:
+    """What comes with a request, unless it is more than is taken, or takes too long."""
+    content = bytearray()
+    try:
+        async with asyncio.timeout(LONGEST_COMING):
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":  # nobody waits for an answer
+                    raise Refused(400, "the request did not come to its end")
+                content += message.get("body", b"")
+                if len(content) > limit:
+                    raise Refused(413, _too_large(limit))
+                if not message.get("more_body", False):
+                    return bytes(content)
+    except TimeoutError:
+        slow = f"this came too slowly: it may take {LONGEST_COMING:.0f} seconds"
+        raise Refused(408, slow) from None
 
 
 class Guard:
@@ -99,67 +84,55 @@ class Guard:
                 message["headers"] = [*message.get("headers", ()), *HEADERS]
             await send(message)
 
-        refusal = self._refusal(scope)
-        if refusal is not None:
-            await _refuse(guarded_send, *refusal)
-            return
         file = scope["path"] == "/api/files"
-        if file and self._coming >= MOST_COMING:
-            await _refuse(guarded_send, 429, "too many files come at once: wait for the others")
-            return
-        self._coming += file
-        try:
-            await self._handed_on(scope, receive, guarded_send)
-        finally:
-            self._coming -= file
+        limit = self.most_file if file else MOST_QUESTION
+        came = False
 
-    async def _handed_on(
-        self, scope: MutableMapping[str, Any], receive: Receive, send: Send
-    ) -> None:
-        body = Body(receive, self._most(scope))
-        began = False
-
-        async def noted_send(message: Message) -> None:
-            nonlocal began
-            if body.refusal is not None and not began:  # whatever was made of it
-                raise body.refusal
-            began = True
-            await send(message)
+        async def given() -> Message:
+            nonlocal came
+            if came:  # what comes now is the end of the connection, whenever that is
+                return await receive()
+            came = True
+            return {"type": "http.request", "body": body}
 
         try:
-            await self.app(scope, body.receive, noted_send)
-        except TooMuch as error:
-            if not began:
-                await _refuse(send, error.status, str(error))
+            self._check(scope, limit)
+            if file and self._coming >= MOST_COMING:
+                raise Refused(429, "too many files come at once: wait for the others")
+            self._coming += file
+            try:
+                body = await _whole_body(receive, limit)
+                await self.app(scope, given, guarded_send)
+            finally:
+                self._coming -= file
+        except Refused as error:
+            await _refuse(guarded_send, *error.args)
 
-    def _most(self, scope: MutableMapping[str, Any]) -> int:
-        return self.most_file if scope["path"] == "/api/files" else MOST_QUESTION
-
-    def _refusal(self, scope: MutableMapping[str, Any]) -> tuple[int, str] | None:
+    def _check(self, scope: MutableMapping[str, Any], limit: int) -> None:
         headers: dict[bytes, bytes] = {}
         for name, value in scope["headers"]:
             if name in headers and name in (b"host", b"origin", TOKEN_HEADER):
-                return 400, "a header came twice"
+                raise Refused(400, "a header came twice")
             headers[name] = value
         if headers.get(b"host") not in self.hosts:
-            return 403, "this is not the address of the studio"
+            raise Refused(403, "this is not the address of the studio")
         if b"origin" in headers and headers[b"origin"] not in self.origins:
-            return 403, "another site may not ask the studio"
+            raise Refused(403, "another site may not ask the studio")
         from_elsewhere = headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin")
         if from_elsewhere and not _follows_a_link(scope, headers):
-            return 403, "another site may not ask the studio"
+            raise Refused(403, "another site may not ask the studio")
         if not scope["path"].startswith("/api/"):
-            return None
+            return
         given = headers.get(TOKEN_HEADER, b"")
         if not hmac.compare_digest(given, self.token):
-            return 401, "this link belongs to another run: take the link that the terminal shows"
+            raise Refused(
+                401, "this link belongs to another run: take the link that the terminal shows"
+            )
         known, self.when_known = self.when_known, _nothing
         known()
-        limit = self._most(scope)
         length = headers.get(b"content-length", b"0")
         if not length.isdigit() or len(length) > 20 or int(length) > limit:
-            return 413, _too_large(limit)
-        return None
+            raise Refused(413, _too_large(limit))
 
 
 def _nothing() -> None:

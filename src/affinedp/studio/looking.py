@@ -182,8 +182,6 @@ def description(sketch: Sketch) -> dict[str, str]:
         at_most=question.counted if question.hidden == "person" else None,
     )
     lines = [*SAVED, *(f"# not covered: {' '.join(one.split())}" for one in rows.uncovered)]
-    if not texts and not release.ties_rows:
-        lines.append("equations = []  # the public knows of none")
     return {"text": "\n".join([*lines, release.toml(rows.index)])}
 
 

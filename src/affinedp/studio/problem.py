@@ -22,13 +22,13 @@ from affinedp.errors import (
 )
 from affinedp.files.values import check_names
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency, adjacency_of
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.neighbours.joint import JointAdjacency
 from affinedp.studio.question import LONGEST_NAME, MOST_ENTRIES, Question
 from affinedp.tables.describe import TableDescription
 from affinedp.tables.layout import layout_of
-from affinedp.tables.neighbours import neighbours_of
+from affinedp.tables.people import neighbours_of
 from affinedp.tables.refusals import TableError
 from affinedp.tables.relations import column_relations, depths
 
@@ -55,6 +55,7 @@ class Known:
     adjacency: Adjacency
     words: str
     warnings: tuple[str, ...] = ()
+    counts_people: bool = False  # every number is one of people: whole
 
 
 def lines_of(text: str) -> list[Line]:
@@ -143,7 +144,24 @@ def known_of(question: Question) -> Known:
                 "how many cells at most, or write the equations that tie the parts"
             ) from None
         adjacency = DirectionAdjacency(manifold, moves, unit=adjacency.unit)
-    return Known(texts, manifold, adjacency, found.words, found.warnings)
+    if question.hidden == "person":
+        adjacency = _person(adjacency, manifold, question)
+    sizes = set(np.atleast_1d(_mu(question, manifold)))
+    counts = question.hidden == "person" and sizes <= {0.0, 1.0}
+    return Known(texts, manifold, adjacency, found.words, found.warnings, counts)
+
+
+def _person(found: Adjacency, manifold: AffineManifold, question: Question) -> Adjacency:
+    """Say adjacency = "person" where that means the same moves, which a file says in a word."""
+    try:
+        person = adjacency_of(manifold, "person", _mu(question, manifold))
+        ours, other = (
+            np.unique(one.directions(MOST_DIRECTIONS), axis=1) for one in (found, person)
+        )
+    except AffineDPError:
+        return found
+    same = person.unit == found.unit and np.array_equal(ours, other)
+    return person if same else found
 
 
 _NAME = r"(?:`(?:[^`]|``)*`|[^\W\d]\w*)"

@@ -13,11 +13,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import numpy as np
-
 from affinedp.budget.ledger import BudgetExceededError, Ledger, LedgerWarning
 from affinedp.errors import AffineDPError
-from affinedp.files.data import read_table, with_ends
+from affinedp.files.data import as_published, reach_of, read_table
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
 from affinedp.studio.looking import check_untied
@@ -26,7 +24,7 @@ from affinedp.studio.uploads import Held
 
 LEVEL = 0.95
 # Rows of a published table whose functions the page shows.
-MOST_SHOWN = 100
+MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +72,7 @@ def publish(offer: Offer) -> dict[str, Any]:
         bar.update(0.1, "reading the file")
         mechanism, table = _read(offer)
         bar.update(0.3, "drawing the noise")
+        reach = reach_of(mechanism)
         with (
             warnings.catch_warnings(record=True) as told,
             _ledger(offer.publication.ledger) as ledger,
@@ -89,21 +88,10 @@ def publish(offer: Offer) -> dict[str, Any]:
             except BudgetExceededError as error:
                 raise AffineDPError(f"nothing was published: {error}") from None
             return {
-                "csv": _with_intervals(mechanism, table, published).to_csv(index=False),
+                "csv": as_published(mechanism, published, reach, table).to_csv(index=False),
                 "names": list(published.columns),
                 **_left(ledger, told),
             }
-
-
-def _with_intervals(mechanism: Mechanism, table: Any, published: Any) -> Any:
-    """The columns of the file in their order: labels as they are, numbers with their intervals."""
-    import pandas
-
-    found = mechanism.interval(published, level=LEVEL)
-    low, high = np.atleast_2d(found.low), np.atleast_2d(found.high)
-    ends = {name: (low[:, i], high[:, i]) for i, name in enumerate(published)}
-    numbers = {name: published[name].to_numpy() for name in published}
-    return pandas.DataFrame(with_ends(table.assign(**numbers), ends))
 
 
 def function(asked: tuple[bytes, bytes, str]) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import secrets
-import threading
 import time
 from collections.abc import Mapping
 from importlib import resources
@@ -16,7 +15,6 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
 
 from affinedp import __version__
 from affinedp.errors import AffineDPError
@@ -34,15 +32,11 @@ from affinedp.studio.question import (
     Tied,
     Wish,
 )
-from affinedp.studio.uploads import MOST_BYTES, Shelf, checked_kind
+from affinedp.studio.uploads import MOST_BYTES, MOST_HELD, Held, Newest
 
 # How long a question waits for its answer before it is told how far that is.
 PATIENCE = 1.0
-STATIC = {
-    "index.html": "text/html; charset=utf-8",
-    "studio.css": "text/css; charset=utf-8",
-    "icon.svg": "image/svg+xml",
-}
+SERVED = {"html": "text/html", "css": "text/css", "svg": "image/svg+xml", "js": "text/javascript"}
 NUMBERS = {
     "float_parsing": "this is not a number",
     "int_parsing": "this is not a whole number",
@@ -67,7 +61,7 @@ JobNumber = Annotated[str, Header(alias="x-studio-job", pattern=r"^[A-Za-z0-9_-]
 def create_app(token: str, hosts: tuple[str, ...], jobs: Jobs | None = None) -> Guard:
     """Return the studio, which answers nobody without the token, nor under another host."""
     running = jobs or Jobs()
-    shelf = Shelf()
+    shelf = Newest[Held](MOST_HELD)
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     _refusals(app)
     _pages(app)
@@ -80,12 +74,11 @@ def create_app(token: str, hosts: tuple[str, ...], jobs: Jobs | None = None) -> 
 class Releases:
     """Previews that were begun and not used yet, and the newest releases."""
 
-    def __init__(self, jobs: Jobs, shelf: Shelf) -> None:
+    def __init__(self, jobs: Jobs, shelf: Newest[Held]) -> None:
         self._jobs = jobs
         self._shelf = shelf
-        self._offers: dict[str, Offer] = {}
-        self._published: dict[str, tuple[bytes, Job]] = {}
-        self._lock = threading.Lock()
+        self._offers = Newest[Offer](MOST_OFFERS)
+        self._published = Newest[tuple[bytes, Job]](MOST_OFFERS)
 
     def preview(self, publication: Publication, number: str) -> Job:
         """Begin to tell what a release would spend; nothing is charged or drawn."""
@@ -96,48 +89,28 @@ class Releases:
         ticket = secrets.token_urlsafe(16)
         offer = Offer(publication, design, held, ticket, time.monotonic() + LONGEST_OFFER)
         job = self._jobs.start(number, "preview", offer)
-        self._keep(offer)
+        self._offers.put(ticket, offer)
         return job
 
     def publish(self, ticket: str, number: str) -> Job:
         """Begin to charge the ledger, draw the noise and tell the table; once per preview."""
-        with self._lock:
-            offer = self._offers.pop(ticket, None)
+        offer = self._offers.take(ticket)
         if offer is None or offer.until < time.monotonic():
             raise AffineDPError("this preview was used or is too old: look at a new one first")
         try:
             job = self._jobs.start(number, "publish", offer)
         except Busy:  # nothing was begun
-            self._keep(offer)
+            self._offers.put(ticket, offer)
             raise
-        with self._lock:
-            _drop_oldest(self._published)
-            self._published[ticket] = offer.design, job  # without the private file
+        self._published.put(ticket, (offer.design, job))  # without the private file
         return job
 
     def function(self, share: Share, number: str) -> Job:
         """Begin to compute a function of what was published."""
-        with self._lock:
-            design, job = self._published.get(share.ticket, (b"", Job("")))
+        design, job = self._published.get(share.ticket)
         if job.outcome is None or job.outcome.kind != "answer":
-            raise AffineDPError(
-                "what was published is no longer held: affinedp report mechanism.json "
-                "published.csv --function does the same"
-            )
+            raise AffineDPError("nothing was published yet")
         return self._jobs.start(number, "function", (design, job.outcome.answer, share.formula))
-
-    def _keep(self, offer: Offer) -> None:
-        with self._lock:
-            now = time.monotonic()
-            self._offers = {key: one for key, one in self._offers.items() if one.until > now}
-            _drop_oldest(self._offers)
-            self._offers[offer.ticket] = offer
-
-
-def _drop_oldest(held: dict[str, Any]) -> None:
-    """Make room for one more."""
-    for oldest in list(held)[: 1 - MOST_OFFERS]:
-        del held[oldest]
 
 
 def _refusals(app: FastAPI) -> None:
@@ -176,7 +149,7 @@ def _pages(app: FastAPI) -> None:
         return {"version": __version__, "most_bytes": MOST_BYTES}
 
 
-def _questions(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
+def _questions(app: FastAPI, jobs: Jobs, shelf: Newest[Held]) -> None:
     @app.post("/api/discover")
     def discover(look: Look, number: JobNumber) -> Response:
         return _told(jobs.start(number, "discover", (shelf.get(look.file), look)))
@@ -207,15 +180,12 @@ def _questions(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
         return {"stopped": job is not None}
 
 
-def _files(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
+def _files(app: FastAPI, jobs: Jobs, shelf: Newest[Held]) -> None:
     @app.post("/api/files")
     async def upload(request: Request, name: str) -> dict[str, str]:
-        checked_kind(name)
-        try:
-            parts = [part async for part in request.stream()]  # the guard counts them
-        except ClientDisconnect:  # nobody waits for an answer
-            raise HTTPException(400, "the file did not come to its end") from None
-        return {"file": shelf.put(re.sub(r"[^\w.() -]", "_", name)[-120:], b"".join(parts))}
+        called, file = re.sub(r"[^\w.() -]", "_", name)[-120:], secrets.token_urlsafe(9)
+        shelf.put(file, Held(called, await request.body()))
+        return {"file": file}
 
     @app.get("/api/files/{file}")
     def outline(file: str, number: JobNumber) -> Response:
@@ -226,7 +196,7 @@ def _files(app: FastAPI, jobs: Jobs, shelf: Shelf) -> None:
 
     @app.delete("/api/files/{file}")
     def forget(file: str) -> dict[str, bool]:
-        shelf.drop(file)
+        shelf.take(file)
         return {"forgotten": True}
 
 
@@ -267,10 +237,8 @@ def _message(status: int, message: str) -> JSONResponse:
 
 
 def _static(name: str) -> Response:
-    kind = STATIC.get(name)
-    if kind is None and re.fullmatch(r"[a-z_]+\.js", name):
-        kind = "text/javascript; charset=utf-8"
+    kind = SERVED.get(name.rpartition(".")[2])
     file = resources.files("affinedp.studio").joinpath("static", name)
-    if kind is None or not file.is_file():
+    if kind is None or "/" in name or "\\" in name or not file.is_file():
         raise HTTPException(404)
     return Response(file.read_bytes(), media_type=kind)

@@ -18,15 +18,14 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.domains.crossed import MOST_PEOPLE
+from affinedp.domains.reading import engine_of
 from affinedp.errors import MissingExtraError
 from affinedp.exact.numbers import (
     NOT_KEPT,
     nearest_doubles,
     over_one_denominator,
-    real_array,
     whole_number,
 )
-from affinedp.release.engines import engine_of
 from affinedp.tables.describe import amounts_of
 from affinedp.tables.frames import given_table, numbers_of
 from affinedp.tables.refusals import (
@@ -270,11 +269,9 @@ def label_codes(frame: Any, name: str, labels: Sequence[Any]) -> IntArray:
 
 def _times(frame: Any, count: str) -> IntArray:
     """How many people every row stands for."""
-    values = column_of(frame, count).tolist()
-    if any(isinstance(value, bool | str) for value in values):
-        raise TableError(f"column {count!r} must hold numbers", "", count)
-    numbers = real_array(values, f"column {count!r}")
-    if not np.isfinite(numbers).all() or (numbers != np.rint(numbers)).any() or (numbers < 0).any():
+    column_of(frame, count)
+    numbers = numbers_of(frame, [count])[:, 0]
+    if (numbers != np.rint(numbers)).any() or (numbers < 0).any():
         raise TableError(
             f"column {count!r} must hold whole numbers that are not negative", "", count
         )

@@ -79,7 +79,12 @@ def from_crosstab(
         )
     found = {**_guess(table, margins == "public"), **others}
     release = TableRelease(epsilon=epsilon, delta=delta, **found)
-    say(release.toml())
+    try:
+        text = f"as a table file\n{release.toml()}"
+    except AffineDPError as error:  # a table in memory may have labels that no file has
+        told = "\n".join(f"{name} = {value!r}" for name, value in found.items())
+        text = f"for TableRelease ({error})\n{told}"
+    say(f"# how the table adds up, guessed from its labels, {text}")
     question = "Is that how the table adds up"
     if labels is None:
         question += ", and would its labels be the same with other people in it"
@@ -115,15 +120,46 @@ def _guess(table: Any, public: bool) -> dict[str, Any]:
             }
             if public:
                 found["public_rows"] = [labels[place]]
-    total = _total(columns, "columns")
-    if total is not None and len(columns) > 2:
-        found["totals"] = {total: [name for name in columns if name != total]}
+        names = list(frame.index.names)
+        if all(isinstance(name, str) and name not in columns for name in names):
+            found["index"] = names  # where a file has these labels
+    totals = _column_totals(table, columns)
+    if totals:
+        found["totals"] = totals
         if public:
-            found["public"] = [total]
-    if not found:
+            found["public"] = list(totals)
+    if not found.keys() - {"index"}:
         # nothing adds up: one person is in one cell of one row
-        found = {"equations": [], "columns": columns, "at_most": 1, "rows": "separate"}
+        found |= {"equations": [], "columns": columns, "at_most": 1, "rows": "separate"}
     return found
+
+
+def _column_totals(table: Any, names: list[str]) -> dict[str, list[str]]:
+    """Columns that are sums of others: of all, or of those below the same upper labels."""
+    given = table.columns if getattr(table, "ndim", 1) == 2 else names
+    paths = [label if isinstance(label, tuple) else (label,) for label in given]
+    at = [_total_level(path) for path in paths]
+    cells = [i for i, level in enumerate(at) if level is None]
+    totals: dict[str, list[str]] = {}
+    above: dict[tuple[Any, ...], str] = {}
+    for name, path, level in zip(names, paths, at):
+        if level is None:
+            continue
+        if above.setdefault(path[:level], name) != name:
+            both = listed([above[path[:level]], name])
+            raise TableError(f"several columns look like totals ({both}): describe the table")
+        parts = [names[i] for i in cells if paths[i][:level] == path[:level]]
+        if len(parts) > 1:
+            totals[name] = parts
+    return totals
+
+
+def _total_level(path: tuple[Any, ...]) -> int | None:
+    """The level at which a label names a total, as in ("men", "All"); None if it names none."""
+    for level, label in enumerate(path):
+        if label_words(label).strip().lower() in TOTAL_WORDS:
+            return level
+    return None
 
 
 def _levels(table: Any) -> list[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
 from fractions import Fraction
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -21,11 +21,12 @@ from affinedp.exact.numbers import (
     real_array,
     whole_number,
 )
-from affinedp.files.documents import Field, FileKind
-from affinedp.files.values import a
+from affinedp.files.documents import Field, FileKind, read_document
+from affinedp.files.values import a, visible
+from affinedp.files.writing import toml_text
 from affinedp.laws.base import LawName
 from affinedp.parts import Locked
-from affinedp.tables.refusals import label_words
+from affinedp.tables.refusals import has_no_label, label_words
 
 Rows = Literal["separate", "composed", "together"]
 Neighbours = Literal["person", "replace", "swaps", "circuits"]
@@ -33,47 +34,70 @@ Totals = Mapping[str, Sequence[str] | Sequence[Sequence[str]]]
 Size = float | tuple[float, float]
 
 
-_TEXTS = Field(a("text", "list of texts"))
-_NUMBER, _WHOLE = Field(a("number")), Field(a("whole number"))
-# What a table file may say, and where.
+_TEXT, _NUMBER, _WHOLE, _TRUTH = (
+    Field(a(kind)) for kind in ("text", "number", "whole number", "truth")
+)
+_TEXTS, _LIST, _TABLE = Field(a("text", "list of texts")), Field(a("list")), Field(a("table"))
+# The promise, and what is published: the same in every file about tables.
+PROMISE = {
+    "epsilon": Field(a("number"), needed="the promise"),
+    "delta": _NUMBER,
+    "law": _TEXT,
+    "adjacency": _TEXT,
+    "weights": Field(a("text", "table")),
+    "household": _WHOLE,
+    "at_most": _WHOLE,
+    "releases": _WHOLE,
+}
+OUTPUT = {
+    "round_to": _NUMBER,
+    "nonnegative": _TRUTH,
+    "report": _TEXT,
+    "level": Field(a("number"), 0.95),
+}
+# What files always say, whatever it is.
+ALWAYS = ("mu", "epsilon", "adjacency")
+# What a table file may say, and where; then a file about margins.
 TABLE = FileKind(
     {
         "": {
             "index": Field(a("text", "list of texts"), ()),
             "equations": Field(a("list of texts")),
-            "totals": Field(a("table")),
+            "totals": _TABLE,
             "hierarchy": _TEXTS,
-            "row_totals": Field(a("table")),
-            "changes": Field(a("table")),
+            "row_totals": _TABLE,
+            "changes": _TABLE,
             "margins": Field(a("text", "list of lists")),
             "columns": Field(a("list of texts")),
             "public": Field(a("list of texts")),
-            "public_rows": Field(a("list")),
-            "impossible": Field(a("list")),
+            "public_rows": _LIST,
+            "impossible": _LIST,
         },
         "privacy": {
             "mu": Field(a("number", "table"), needed="how far a number may move, as in mu = 1"),
-            "epsilon": Field(a("number"), needed="the promise"),
-            "delta": _NUMBER,
-            "law": Field(a("text")),
-            "rows": Field(a("text")),
-            "adjacency": Field(a("text")),
+            **PROMISE,
+            "rows": _TEXT,
             "cells": Field(a("list of texts")),
-            "weights": Field(a("text", "table")),
             "bound": _NUMBER,
-            "household": _WHOLE,
-            "at_most": _WHOLE,
-            "releases": _WHOLE,
-            "whole": Field(a("truth")),
+            "whole": _TRUTH,
         },
         "rounding": {"adjust": _TEXTS, "within": _NUMBER, "unknown": _TEXTS},
-        "output": {
-            "round_to": _NUMBER,
-            "nonnegative": Field(a("truth")),
-            "noise": Field(a("text")),
-            "report": Field(a("text")),
-            "level": Field(a("number"), 0.95),
+        "output": {**OUTPUT, "noise": _TEXT},
+    }
+)
+MARGINS = FileKind(
+    {
+        "": {
+            "attributes": _TABLE,
+            "margins": Field(a("text", "whole number", "list of lists")),
+            "impossible": _LIST,
+            "hierarchy": Field(a("list of texts")),
+            "places": _TEXT,
+            "count": _TEXT,
+            "person": _TEXT,
         },
+        "privacy": {**PROMISE, "objective": _TEXT},
+        "output": {**OUTPUT, "at": _TEXT},
     }
 )
 
@@ -111,7 +135,11 @@ class Description(Locked):
         checked_releases(self.releases)
         choice(self.adjacency, "adjacency", ("person", "replace", "swaps", "circuits"))
         for name in ("household", "at_most"):
-            self._check_count(name)
+            value = 1 if getattr(self, name) is None and name == "at_most" else getattr(self, name)
+            if whole_number(value, name) > 1 and self.adjacency == "circuits":
+                raise AffineDPError(
+                    f"{name} is about people: with adjacency='circuits' say it by mu"
+                )
         if self.adjacency == "replace" and (self.at_most or 1) > 1:
             raise AffineDPError(
                 "adjacency='replace' keeps the total, which is published without noise; but "
@@ -132,13 +160,6 @@ class Description(Locked):
                 "impossible must be a list of combinations of labels, such as "
                 "[{'age': '0-9', 'married': 'yes'}]"
             )
-
-    def _check_count(self, name: str) -> None:
-        value = getattr(self, name)
-        if value is None and name == "at_most":
-            return
-        if whole_number(value, name) > 1 and self.adjacency == "circuits":
-            raise AffineDPError(f"{name} is about people: with adjacency='circuits' say it by mu")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -164,6 +185,7 @@ class TableDescription(Description):
     within: float | None = None
     unknown: Sequence[str] | Literal["totals"] = ()
     whole: bool | None = None
+    index: str | Sequence[str] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -181,6 +203,7 @@ class TableDescription(Description):
         self._check_rounding()
         if self.has_values:
             self._check_values()
+        self._name_by_texts()
 
     @property
     def has_values(self) -> bool:
@@ -243,7 +266,7 @@ class TableDescription(Description):
         Parameters
         ----------
         index : sequence of str
-            Columns that label the rows.
+            Columns that label the rows, if the description does not say which.
 
         Examples
         --------
@@ -258,7 +281,37 @@ class TableDescription(Description):
         adjacency = "person"
         <BLANKLINE>
         """
-        return table_text(self, index)
+        rows = self.row_totals or {}
+        # labels of several levels are found again by their words
+        found = written_file(
+            TABLE,
+            self,
+            TableDescription(epsilon=1.0, equations=[]),
+            index=list(self.index or index),
+            row_totals={_label(total): [*map(_label, parts)] for total, parts in rows.items()},
+            public_rows=[*map(_label, self.public_rows)],
+        )
+        if self.equations or self.totals or self.ties_rows:
+            return found
+        return f"equations = []  # the public knows of none\n{found}"
+
+    def _name_by_texts(self) -> None:
+        """Name columns by texts, as tables inside do, in copies that nobody else changes."""
+        told: dict[str, Any] = {}
+        if self.totals is not None:
+            told["totals"] = {_text(total): _texts(parts) for total, parts in self.totals.items()}
+        for name in ("columns", "public", "cells", "adjust", "unknown", "index"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                told[name] = tuple(map(_text, value))
+        if isinstance(self.index, str):
+            told["index"] = (self.index,)
+        if self.changes is not None:
+            told["changes"] = {_text(c): _text(x) for c, x in self.changes.items()}
+        if isinstance(self.mu, Mapping):
+            told["mu"] = {_text(name): value for name, value in self.mu.items()}
+        for name, value in told.items():
+            object.__setattr__(self, name, value)
 
     def _check_structure(self) -> None:
         choice(self.rows, "rows", (None, "separate", "composed", "together"))
@@ -327,63 +380,102 @@ class TableDescription(Description):
         choice(self.whole, "whole", (None, True, False))
 
 
-def table_text(release: TableDescription, index: Sequence[str] = ()) -> str:
-    """Return a table file that says what a release says."""
-    keys = {name: list(fields) for name, fields in TABLE.fields.items()}
-    left: dict[str, Any] = {
-        name: getattr(release, name, None) for one in keys.values() for name in one
-    }
-    left["index"] = list(index)
-    # labels of several levels are found again by their words
-    rows = release.row_totals or {}
-    left["row_totals"] = {_label(total): [*map(_label, parts)] for total, parts in rows.items()}
-    left["public_rows"] = [*map(_label, release.public_rows)]
-    plain = TableDescription(epsilon=1.0, equations=[])
-    always = ("mu", "epsilon", "adjacency")
+def written_file(kind: FileKind, release: Description, plain: Description, **told: Any) -> str:
+    """Return the file of a kind that says what a release says beyond a plain one, and this.
 
-    def told(name: str) -> bool:
-        value = left.get(name)
-        if value is None or value in ((), [], {}, ""):
+    What is read from it is the same, or it is refused.
+    """
+    keys = {part: list(fields) for part, fields in kind.fields.items()}
+    said = {key: getattr(release, key, None) for one in keys.values() for key in one} | told
+
+    def is_told(key: str) -> bool:
+        value = said[key]
+        if value is None or (isinstance(value, Sized) and len(value) == 0):
             return False
-        return name in always or value != getattr(plain, name, None)
+        return key in ALWAYS or key in told or value != getattr(plain, key, None)
 
-    tables = [name for name in keys[""] if isinstance(left.get(name), Mapping) and told(name)]
-    lines = [
-        f"{name} = {_toml(left[name])}" for name in keys[""] if told(name) and name not in tables
-    ]
-    for name in tables:
-        lines += ["", f"[{name}]"] if lines else [f"[{name}]"]
-        lines += [f"{_toml_key(key)} = {_toml(value)}" for key, value in left[name].items()]
-    for part in ("privacy", "rounding", "output"):
-        own = [f"{name} = {_toml(left[name])}" for name in keys[part] if told(name)]
-        if own:
-            lines += ["", f"[{part}]", *own]
-    return "\n".join(lines) + "\n"
+    document = {key: said[key] for key in keys.pop("") if is_told(key)}
+    for part, own in keys.items():
+        values = {key: said[key] for key in own if is_told(key)}
+        document |= {part: values} if values else {}
+    for key, value in told.items():
+        if isinstance(value, Mapping) and len(value) < len(getattr(release, key) or ()):
+            raise AffineDPError(f"two labels in {key} are the same in words: rename one")
+    text = toml_text(document, _words)
+    try:
+        found = read_document(Path("release.toml"), text)
+    except AffineDPError as error:
+        raise AffineDPError(
+            f"no file can say this: {error} (rename a label, here and in the data)"
+        ) from None
+    _check_said(document, found)
+    return text
+
+
+def check_labels(name: Any, labels: Sequence[Any]) -> None:
+    """Refuse labels that a file does not have as they are: it has texts and numbers."""
+    for label in (name, *labels):
+        if not _is_plain(label):
+            raise _no_label(label)
+    if not isinstance(name, str):
+        raise AffineDPError(f"in a file, names are texts, and {name!r} is none: rename it")
+
+
+def _check_said(meant: Any, found: Any) -> None:
+    """Refuse a value that a file says in another way than it was meant."""
+    if isinstance(meant, Mapping):
+        by_words = {_words(name): value for name, value in meant.items()}
+        if isinstance(found, dict) and found.keys() == by_words.keys():
+            for name, value in by_words.items():
+                _check_said(value, found[name])
+            return
+    elif isinstance(meant, Sequence) and not isinstance(meant, str | bytes):
+        if isinstance(found, list) and len(found) == len(meant):
+            for one, other in zip(meant, found):
+                _check_said(one, other)
+            return
+    elif is_number(meant):
+        if found == meant or (meant == meant and exact_number(found) == exact_number(meant)):
+            return
+    elif found == (bool(meant) if isinstance(meant, np.bool_) else meant) or found == _words(meant):
+        return
+    raise _no_label(meant)
+
+
+def _is_plain(label: Any) -> bool:
+    """Whether a file has a label as it is: a text, a number or a truth."""
+    kinds = str | int | float | np.bool_ | np.integer | np.floating
+    return isinstance(label, kinds) and bool(label == label)
+
+
+def _no_label(label: Any) -> AffineDPError:
+    return AffineDPError(
+        f"a file cannot hold {visible(repr(label))}: write a text or a number in its place (rename "
+        "a label, here and in the data)"
+    )
+
+
+def _words(label: Any) -> str:
+    """A label as a text that it is found again by."""
+    if isinstance(label, str):
+        return label
+    if isinstance(label, bytes | Set) or has_no_label(label):
+        raise _no_label(label)
+    return label_words(label)
+
+
+def _text(label: Any) -> Any:
+    return label if isinstance(label, str | list) else label_words(label)
+
+
+def _texts(parts: Any) -> Any:
+    if isinstance(parts, str) or not isinstance(parts, Sequence):
+        return parts
+    return [_texts(part) if isinstance(part, list) else _text(part) for part in parts]
 
 
 def _label(label: Any) -> Any:
-    return label_words(label) if isinstance(label, tuple) else label
-
-
-def _toml_key(key: Any) -> str:
-    text = label_words(key)
-    bare = text and all(c.isascii() and (c.isalnum() or c in "-_") for c in text)
-    return text if bare else json.dumps(text, ensure_ascii=False)
-
-
-def _toml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        inner = ", ".join(f"{_toml_key(key)} = {_toml(one)}" for key, one in value.items())
-        return f"{{{inner}}}"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if isinstance(value, Sequence):
-        return f"[{', '.join(_toml(one) for one in value)}]"
-    return json.dumps(label_words(value), ensure_ascii=False)
+    return label if _is_plain(label) else _words(label)
 
 
 def number(value: Any, name: str) -> float:

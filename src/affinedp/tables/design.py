@@ -23,13 +23,15 @@ from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
 from affinedp.laws.curves import GaussianCurve
 from affinedp.laws.gaussian import Gaussian
+from affinedp.mechanism import Mechanism
 from affinedp.neighbours.people import People
+from affinedp.privacy.design import Alternative
 from affinedp.privacy.guarantee import Asked, Guarantee
 from affinedp.tables.describe import TableDescription
 from affinedp.tables.layout import Layout
 from affinedp.tables.least_noise import table_noise
-from affinedp.tables.neighbours import manifold_of, neighbours_of
 from affinedp.tables.noise import DesignedNoise, impossible_words, table_guarantee
+from affinedp.tables.people import manifold_of, neighbours_of
 from affinedp.tables.refusals import TableError, closest
 from affinedp.tables.split import parents_of, split_of, sums_of
 from affinedp.tables.whole_numbers import multiples_of
@@ -113,8 +115,7 @@ def design_for_targets(
     together = mechanism.guarantee.sensitivity * math.sqrt(description.releases) * (1 + 2e-15)
     epsilon = GaussianCurve(together).epsilon(description.delta)
     met = replace(description, epsilon=epsilon, law="gaussian")
-    guarantee = _kept(mechanism.guarantee, met)
-    return DesignedNoise(met, layout, mechanism, guarantee, move=guarantee.neighbours)
+    return _of_people(met, layout, mechanism, mechanism.guarantee.neighbours)
 
 
 def _counts_people(description: TableDescription, layout: Layout) -> bool:
@@ -170,13 +171,21 @@ def _tree_design(
         delta=description.delta, weights=cost, law=description.law or "auto",
         releases=description.releases,
     )  # fmt: skip
-    guarantee = _kept(mechanism.guarantee, description)
-    words = guarantee.neighbours + impossible_words(layout)
-    guarantee = replace(guarantee, neighbours=words)
-    return DesignedNoise(
-        description, layout, mechanism, guarantee,
-        move=guarantee.neighbours, compared=mechanism.alternatives,
-    )  # fmt: skip
+    words = mechanism.guarantee.neighbours
+    return _of_people(description, layout, mechanism, words, mechanism.alternatives)
+
+
+def _of_people(
+    description: TableDescription,
+    layout: Layout,
+    mechanism: Mechanism,
+    words: str,
+    compared: tuple[Alternative, ...] = (),
+) -> DesignedNoise:
+    """The design of a table of counts, with these words for its neighbours."""
+    words += impossible_words(layout)
+    guarantee = replace(_kept(mechanism.guarantee, description), neighbours=words)
+    return DesignedNoise(description, layout, mechanism, guarantee, move=words, compared=compared)
 
 
 def _split_design(
@@ -203,13 +212,9 @@ def _split_design(
         margin_weights=shares.columns, law=description.law or "auto",
         releases=description.releases,
     )  # fmt: skip
-    guarantee = _kept(mechanism.guarantee, description)
-    words = guarantee.neighbours.replace(domain.table, "the table")  # whose rows are the places
-    guarantee = replace(guarantee, neighbours=words)
-    return DesignedNoise(
-        description, layout, mechanism, guarantee, move=guarantee.neighbours,
-        compared=mechanism.alternatives if shares.exact else (),
-    )  # fmt: skip
+    words = mechanism.guarantee.neighbours.replace(domain.table, "the table")  # of places
+    compared = mechanism.alternatives if shares.exact else ()
+    return _of_people(description, layout, mechanism, words, compared)
 
 
 def _settled(structured: DesignedNoise) -> bool:

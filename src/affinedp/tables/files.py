@@ -26,9 +26,8 @@ from typing import Any
 
 from affinedp.errors import AffineDPError
 from affinedp.files.data import read_table
-from affinedp.files.documents import Document, Field, FileKind, read_document
-from affinedp.files.values import a
-from affinedp.tables.describe import TABLE
+from affinedp.files.documents import Document, read_document
+from affinedp.tables.describe import MARGINS, TABLE
 from affinedp.tables.margins import MarginRelease, prefix, ranges
 from affinedp.tables.refusals import closest
 from affinedp.tables.release import TableRelease
@@ -60,49 +59,18 @@ def labelled(table: Any, index: Sequence[str], name: str) -> Any:
 
 
 def _table_file(told: Document) -> TableFile:
-    index, output = told[""]["index"], told["output"]
+    release, output = (
+        TableRelease(**told.given("bound", "noise", "report", "level")),
+        told["output"],
+    )
     return TableFile(
-        release=TableRelease(**told.given("index", "bound", "noise", "report", "level")),
-        index=(index,) if isinstance(index, str) else tuple(index),
+        release=release,
+        index=tuple(release.index),
         bound=told["privacy"]["bound"],
         noise=output["noise"],
         report=output["report"],
         level=output["level"],
     )
-
-
-_WHOLE, _TEXT = Field(a("whole number")), Field(a("text"))
-_MARGINS = FileKind(
-    {
-        "": {
-            "attributes": Field(a("table")),
-            "margins": Field(a("text", "whole number", "list of lists")),
-            "impossible": Field(a("list")),
-            "hierarchy": Field(a("list of texts")),
-            "places": _TEXT,
-            "count": _TEXT,
-            "person": _TEXT,
-        },
-        "privacy": {
-            "epsilon": Field(a("number"), needed="the promise"),
-            "delta": Field(a("number")),
-            "law": _TEXT,
-            "adjacency": _TEXT,
-            "household": _WHOLE,
-            "at_most": _WHOLE,
-            "releases": _WHOLE,
-            "weights": Field(a("text", "table")),
-            "goal": _TEXT,
-        },
-        "output": {
-            "round_to": _WHOLE,
-            "nonnegative": Field(a("truth")),
-            "report": _TEXT,
-            "level": Field(a("number"), 0.95),
-            "at": _TEXT,
-        },
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -160,7 +128,7 @@ def read_release(path: str | Path, text: str | None = None) -> TableFile | Margi
     except AffineDPError as error:
         raise AffineDPError(f"{file}: {error}") from None
     if margins:
-        return _MARGINS.read(file, _margin_file, text)
+        return MARGINS.read(file, _margin_file, text)
     return TABLE.read(file, _table_file, text)
 
 

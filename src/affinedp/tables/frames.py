@@ -6,8 +6,9 @@ kind of table and its labels are public; types, and the name of the columns, are
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any, TypeVar
 
 import numpy as np
@@ -69,16 +70,7 @@ def given_table(table: Any, labels: Sequence[str] = ()) -> Given:
             raise TableError("every level of the index must have a name")
         frame = frame.reset_index()
         ways.append(lambda found: found.set_index(levels))
-    return Given(frame, _in_turn(ways[::-1]))
-
-
-def _in_turn(ways: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    def back(found: Any) -> Any:
-        for way in ways:
-            found = way(found)
-        return found
-
-    return back
+    return Given(frame, lambda found: reduce(lambda made, way: way(made), ways[::-1], found))
 
 
 def _axis(pandas: Any, columns: Any) -> Any:
@@ -157,32 +149,6 @@ def with_recognised_margins(description: Description, frame: Any) -> Description
             "from_crosstab does)"
         )
     return description
-
-
-def with_text_names(description: Description) -> Description:
-    """Return a description whose columns are named by texts, as tables inside are."""
-    changed: dict[str, Any] = {}
-    if description.totals is not None:
-        changed["totals"] = {_text(t): _texts(parts) for t, parts in description.totals.items()}
-    for name in ("columns", "public", "cells", "adjust", "unknown"):
-        value = getattr(description, name)
-        if value is not None and not isinstance(value, str):
-            changed[name] = tuple(_text(one) for one in value)
-    if description.changes is not None:
-        changed["changes"] = {_text(c): _text(x) for c, x in description.changes.items()}
-    if isinstance(description.mu, Mapping):
-        changed["mu"] = {_text(name): value for name, value in description.mu.items()}
-    return replace(description, **changed)
-
-
-def _text(label: Any) -> Any:
-    return label if isinstance(label, str | list) else label_words(label)
-
-
-def _texts(parts: Any) -> Any:
-    if isinstance(parts, str) or not isinstance(parts, Sequence):
-        return parts
-    return [_texts(part) if isinstance(part, list) else _text(part) for part in parts]
 
 
 def _pandas() -> Any:
@@ -328,7 +294,11 @@ def _numbers(table: Any, name: str, rows: IntArray, unknown: bool) -> FloatArray
     missing = np.asarray(column.isna())
     if missing.any():
         more = ", or name the column in unknown if its equations determine it" if unknown else ""
-        raise refusal(missing, "is missing", f". Fill it in, drop the row{more}")
+        raise refusal(
+            missing,
+            "is missing",
+            f". Fill it in (with 0 where nobody is counted), drop the row{more}",
+        )
     values, changed = nearest_doubles(_as_given(column, index, name))
     if changed.any():
         raise refusal(changed, NOT_KEPT, ". Round it, or publish it in larger units")

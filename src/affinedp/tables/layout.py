@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix
-from affinedp.exact.numbers import meaning
+from affinedp.exact.numbers import over_one_denominator
 from affinedp.parts import Locked
 from affinedp.tables.describe import TableDescription, amounts_of, is_pair
 from affinedp.tables.frames import Roles, roles_of
@@ -40,6 +40,7 @@ from affinedp.tables.relations import (
     level_groups,
     margin_groups,
     named_groups,
+    no_labels,
     parent_groups,
     public_sum,
     row_places,
@@ -111,6 +112,20 @@ class Layout(Locked):
     def offsets(self) -> FloatArray:
         """The constants of the equations."""
         return np.array([float(relation.offset) for relation in self.relations])
+
+    def differs(self, other: Layout) -> str:
+        """Return in what tables of another layout are of another shape, or nothing."""
+        if self.columns != other.columns or self.roles != other.roles:
+            return "the table has other columns than the one that the noise was designed for"
+        rows, others = (
+            (one.row_names, one.impossible, one.is_private.tolist()) for one in (self, other)
+        )
+        if rows != others:
+            return "the table has other rows than the one that the noise was designed for"
+        own, new = ([r.coefficients for r in one.relations] for one in (self, other))
+        if own != new:
+            return "the rows are grouped otherwise than when the noise was designed"
+        return ""
 
     def points(self, values: FloatArray) -> FloatArray:
         """Return one row per data set from the table's numbers."""
@@ -219,13 +234,8 @@ def decimal_sums(values: FloatArray) -> FloatArray:
     A sum of doubles rounds on the way, and how it rounds depends on every one of them; the sum of
     the decimals depends on nothing else than itself.
     """
-    sums = []
-    for row in values.tolist():
-        if all(value.is_integer() for value in row):
-            sums.append(float(sum(int(value) for value in row)))
-        else:
-            sums.append(float(sum(meaning(value) for value in row)))
-    return np.array(sums)
+    whole, below = over_one_denominator(values)
+    return np.array([float(Fraction(int(one), below)) for one in whole.astype(object).sum(axis=1)])
 
 
 @one_label_each()
@@ -316,6 +326,8 @@ def _impossible_cells(
     labels = {name: table.index.get_level_values(name) for name in table.index.names if name}
     labels.update({name: table[name] for name in roles.labels})
     across = table.columns.name
+    if across is None:
+        across = _name_of_columns(description, labels, columns)
     found: set[int] = set()
     for combination in description.impossible:
         rows = np.ones(len(table), dtype=bool)
@@ -344,6 +356,26 @@ def _impossible_cells(
     return found
 
 
+def _name_of_columns(
+    description: TableDescription, labels: Mapping[str, Any], columns: Sequence[str]
+) -> str | None:
+    """What columns are called that have no name, as in a file: the one name that labels no rows.
+
+    All of its labels must be columns.
+    """
+    others: dict[str, list[Any]] = {}
+    for combination in description.impossible:
+        for name, value in combination.items():
+            if name not in labels and name not in columns:
+                others.setdefault(name, []).extend(
+                    value if isinstance(value, list | tuple) else [value]
+                )
+    if len(others) != 1:
+        return None
+    ((found, wanted),) = others.items()
+    return found if all(label_words(label) in columns for label in wanted) else None
+
+
 def _row_groups(description: TableDescription, table: Any) -> tuple[RowGroup, ...]:
     groups: list[RowGroup] = []
     if isinstance(description.hierarchy, str):
@@ -364,7 +396,9 @@ def _private_rows(description: TableDescription, table: Any) -> NDArray[np.bool_
     private = np.ones(len(table), dtype=bool)
     for label in description.public_rows:
         if label not in place:
-            raise TableError(f"public_rows names {label_words(label)!r}, which is no row")
+            raise TableError(
+                f"public_rows names {label_words(label)!r}, which is no row{no_labels(table.index)}"
+            )
         private[place[label]] = False
     if not private.any():
         raise TableError("every row is public: there is nothing to protect")

@@ -1,20 +1,30 @@
-"""The least noise that the designs at hand find for a table, never worse than standard practice."""
+"""The least noise that the designs at hand find for a table, never worse than standard practice.
+
+Standard practice is noise on every number, brought back onto the equations by least squares; noise
+on the cells, added up; one weight per level.  Each keeps the same promise to the same neighbours,
+and each is a mechanism that could be released, so the best of all is never worse than any.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, is_sparse
+from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, is_sparse, rank_of
 from affinedp.designs.choose import least_noise
 from affinedp.designs.fit import at_the_limit
 from affinedp.designs.gaussian import design_gaussian
 from affinedp.designs.laplace import design_laplace
 from affinedp.designs.problem import Problem, checked_problem
+from affinedp.designs.separate import range_basis
 from affinedp.domains.manifold import AffineManifold
-from affinedp.errors import TooManyCircuitsError
+from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.laws.base import LawName
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
@@ -23,20 +33,10 @@ from affinedp.neighbours.joint import JointAdjacency
 from affinedp.neighbours.whole import moves_are_whole
 from affinedp.privacy.design import Alternative
 from affinedp.privacy.verification import resolve_query
+from affinedp.progress import Progress
 from affinedp.tables.describe import TableDescription, amounts_of
 from affinedp.tables.layout import Layout
 from affinedp.tables.people import rows_of_people, with_totals
-from affinedp.tables.practice import (
-    CENTRED,
-    DESIGNED,
-    INDEPENDENT,
-    LEVELS,
-    baseline_mechanisms,
-    geometric_cells,
-    independent_error,
-    shared_out,
-    symmetric_noise,
-)
 from affinedp.tables.refusals import TableError
 
 # Directions times dimensions up to which noise is designed for every direction by itself.
@@ -49,6 +49,17 @@ MOST_DIMENSIONS = 6
 MOST_COMPARED = 4e6
 MOST_LEVELS = 4e5
 BEST = "the best of what was compared: "
+# Moves times entries up to which a baseline is computed.
+MOST_NUMBERS = 4e7
+MOST_MOVES = 20_000
+
+INDEPENDENT = "independent noise on every number"
+PROJECTED = "independent noise on every number, made to add up"
+CELLS = "noise on the cells, added up"
+CENTRED = "noise on the cells, values taken from the middle of their bounds, added up"
+GEOMETRIC = "K-norm noise on the cells, which is geometric, added up"
+LEVELS = "one weight per level"
+DESIGNED = "the design"
 
 
 def table_noise(
@@ -69,7 +80,8 @@ def table_noise(
         adjacency, resolve_query(manifold, None), weights, description.epsilon, description.delta,
         releases, "sum", whole, None,
     )  # fmt: skip
-    count = _count(adjacency) * manifold.dim
+    count, joint = _count(adjacency) * manifold.dim, isinstance(adjacency, JointAdjacency)
+    levels = _levels(layout, adjacency, weights)
     practice: list[tuple[str, Mechanism]] = []
     compared: list[Alternative] = []
     laws = []
@@ -82,9 +94,8 @@ def table_noise(
                 practice.append(
                     (CENTRED, _centred(adjacency, limit, layout, description.mu, weights))
                 )
-            levels = _levels(layout, adjacency, weights)
             alike = len(set(levels)) < len(levels) and count <= MOST_LEVELS
-            by_level = alike and not isinstance(adjacency, JointAdjacency)
+            by_level = alike and not joint
             if by_level:
                 practice.append((LEVELS, symmetric_noise(adjacency, law, limit, levels, weights)))
             error = independent_error(adjacency, law, limit, weights)
@@ -95,24 +106,25 @@ def table_noise(
             # draws of real K-norm noise and of stairs take their time: not for many rows
             few = layout.row_names is not None
             small = count <= MOST_WHOLE if whole else few and manifold.dim <= MOST_DIMENSIONS
-            if small and not isinstance(adjacency, JointAdjacency):
+            if small and not joint:
                 laws.append("knorm")
-            if few and not whole and not isinstance(adjacency, JointAdjacency):
+            if few and not whole and not joint:
                 laws.append("productnorm")
-            if few and _one_at_a_time(description, adjacency) and count <= MOST_WHOLE:
+            # several people may be in several cells at once: listed moves are not all there are
+            people = description.household * (description.at_most or 1)
+            alone = people == 1 and not description.has_values and not joint
+            if few and alone and count <= MOST_WHOLE:
                 laws.append("staircase")
         # a Laplace design is worth its time only where that law is the better one
         if law == description.laws[0] or _best_law(problem, practice) == law:
-            if isinstance(adjacency, JointAdjacency) or _level_by_level(adjacency, law, count):
-                if not by_level:  # which would be the same
-                    made = _designed(description, layout, adjacency, weights, law, limit, count)
-                    practice.append((DESIGNED, made))
-            else:
+            if not joint and not _level_by_level(adjacency, law, count):
                 laws.append(law)
-    try:
+            elif not by_level:  # which would be the same
+                with _in_words(layout, manifold, law):
+                    made = _designed(description, adjacency, levels, weights, law, limit)
+                practice.append((DESIGNED, made))
+    with _in_words(layout, manifold, description.laws[0]):
         found = least_noise(problem, laws, practice=practice, effort="quick")
-    except TooManyCircuitsError:
-        raise _too_many(layout, manifold, description.laws[0]) from None
     told = [note.removeprefix(BEST) for note in found.notes if note.startswith(BEST)]
     own = Alternative(found.law, problem.error(found), True, told[0] if told else "")
     others = (other for other in found.alternatives if other.designed)
@@ -147,16 +159,8 @@ def _centred(
     costs = (price @ basis**2).reshape(-1, len(sizes)).sum(axis=0)
     # shares of ε of least cost
     root = np.tile(sizes / np.cbrt(costs * sizes**2), people.shape[1])
-    identity = sparse.csr_array(sparse.eye_array(adjacency.manifold.n))
-    points, names = sparse.csr_array(sparse.diags_array(root)), adjacency.manifold.names
-    made = build(adjacency, identity, sparse.csr_array(basis), points, "laplace", names)
-    return at_the_limit(made, limit)
-
-
-def _one_at_a_time(description: TableDescription, adjacency: Adjacency) -> bool:
-    """Whether listed moves are all there are: several people may be in several cells at once."""
-    people = description.household * (description.at_most or 1)
-    return people == 1 and not description.has_values and not isinstance(adjacency, JointAdjacency)
+    points = sparse.csr_array(sparse.diags_array(root))
+    return noise_of(adjacency, sparse.csr_array(basis), points, "laplace", limit)
 
 
 def _best_law(problem: Problem, practice: list[tuple[str, Mechanism]]) -> str:
@@ -188,37 +192,27 @@ def _cells(layout: Layout) -> FloatArray:
 
 def _designed(
     description: TableDescription,
-    layout: Layout,
     adjacency: Adjacency,
+    levels: Sequence[Hashable],
     weights: FloatArray | None,
     law: LawName,
     limit: float,
-    count: float,
 ) -> Mechanism:
-    """The design of one law, for every direction by itself or level by level."""
+    """The design of one law level by level, or of each part of a table by itself."""
     if isinstance(adjacency, JointAdjacency):
         return shared_out(
             adjacency, law, limit, weights,
-            lambda part: _designed(
-                description, layout, part, weights, law, limit,
-                _count(part) * part.manifold.dim,
-            ),
+            lambda part: _designed(description, part, levels, weights, law, limit),
         )  # fmt: skip
-    wanted: dict[str, Any] = {"adjacency": adjacency, "weights": weights}
     manifold = adjacency.manifold
-    try:
-        if _level_by_level(adjacency, law, count):
-            levels = _levels(layout, adjacency, weights)
-            return symmetric_noise(adjacency, law, limit, levels, weights)
-        if law == "laplace":
-            # more starts take seconds, and standard practice, which is compared too, is close
-            return design_laplace(manifold, epsilon=limit, effort="quick", **wanted)
-        made = design_gaussian(
-            manifold, epsilon=description.epsilon, delta=description.delta, **wanted
-        )
-        return at_the_limit(made, limit)
-    except TooManyCircuitsError:
-        raise _too_many(layout, manifold, law) from None
+    if _level_by_level(adjacency, law, _count(adjacency) * manifold.dim):
+        return symmetric_noise(adjacency, law, limit, levels, weights)
+    wanted: dict[str, Any] = {"adjacency": adjacency, "weights": weights}
+    if law == "laplace":
+        # more starts take seconds, and standard practice, which is compared too, is close
+        return design_laplace(manifold, epsilon=limit, effort="quick", **wanted)
+    made = design_gaussian(manifold, epsilon=description.epsilon, delta=description.delta, **wanted)
+    return at_the_limit(made, limit)
 
 
 def _level_by_level(adjacency: Adjacency, law: LawName, count: float) -> bool:
@@ -227,15 +221,20 @@ def _level_by_level(adjacency: Adjacency, law: LawName, count: float) -> bool:
     return limits[law] < count < math.inf
 
 
-def _too_many(layout: Layout, manifold: AffineManifold, law: LawName) -> TableError:
-    ways = "adjacency='swaps' (two people exchange places)" if layout.sums else ""
-    ways = ways or "adjacency='person' (one person more or less, totals follow)"
-    gaussian = "" if law == "gaussian" else ", law='gaussian' with a δ"
-    return TableError(
-        f"{manifold.n} numbers under {manifold.n - manifold.dim} equations have too "
-        f"many ways to move for adjacency='circuits'. Ways out: {ways}{gaussian}, or fewer "
-        "rows or columns at a time"
-    )
+@contextmanager
+def _in_words(layout: Layout, manifold: AffineManifold, law: LawName) -> Iterator[None]:
+    """Say what to do where there are too many ways to move."""
+    try:
+        yield
+    except TooManyCircuitsError:
+        ways = "adjacency='swaps' (two people exchange places)" if layout.sums else ""
+        ways = ways or "adjacency='person' (one person more or less, totals follow)"
+        gaussian = "" if law == "gaussian" else ", law='gaussian' with a δ"
+        raise TableError(
+            f"{manifold.n} numbers under {manifold.n - manifold.dim} equations have too "
+            f"many ways to move for adjacency='circuits'. Ways out: {ways}{gaussian}, or fewer "
+            "rows or columns at a time"
+        ) from None
 
 
 def _count(adjacency: Adjacency) -> float:
@@ -256,3 +255,312 @@ def _levels(layout: Layout, adjacency: Adjacency, weights: FloatArray | None) ->
     cost = np.ones(len(mu)) if weights is None else weights
     level = (layout.levels[entry] for entry in layout.private.tolist())
     return list(zip(level, mu.tolist(), cost.tolist()))
+
+
+# ---------------------------------------------------------------------- standard practice
+
+
+def weighted_error(mechanism: Mechanism, weights: FloatArray | None) -> float:
+    """Return what the noise costs under the weights."""
+    errors = mechanism.expected_squared_errors
+    return math.fsum(errors if weights is None else errors * weights)
+
+
+def independent_error(
+    adjacency: Adjacency, law: LawName, limit: float, weights: FloatArray | None
+) -> float:
+    """Return what independent noise on every number costs, which does not add up."""
+    own = own_units(adjacency)
+    apart = np.diag(1 / own)
+    scale = adjacency.sensitivity(apart, norm=2 if law == "gaussian" else 1).upper / limit
+    unit = scale**2 * (1.0 if law == "gaussian" else 2.0)
+    return unit * math.fsum(own**2 if weights is None else own**2 * weights)
+
+
+def own_units(adjacency: Adjacency) -> FloatArray:
+    """Return how far neighbours move every entry, and 1 for those that stay.
+
+    Whoever adds noise number by number adds it in the unit of each: people beside incomes.
+    """
+    mu: FloatArray | None = getattr(adjacency, "mu", None)
+    moved = np.abs(dense(adjacency.span())).max(axis=1) if mu is None else mu
+    return np.where(moved > 0, moved, 1.0)
+
+
+def baseline_mechanisms(
+    adjacency: Adjacency,
+    law: LawName,
+    limit: float,
+    cells: FloatArray,
+    weights: FloatArray | None,
+) -> Iterator[tuple[str, Mechanism]]:
+    """Yield standard practice as mechanisms that keep the promise."""
+    for name, y in ((PROJECTED, np.ones(len(cells))), (CELLS, cells.astype(float))):
+        try:
+            yield name, diagonal_noise(adjacency, law, limit, y, weights)
+        except (AffineDPError, np.linalg.LinAlgError):
+            continue  # noise on these entries does not cover the rest
+
+
+def geometric_cells(
+    adjacency: Adjacency, limit: float, cells: FloatArray, weights: FloatArray | None
+) -> Iterator[tuple[str, Mechanism]]:
+    """Yield discrete Laplace (geometric) noise on whole cells, added up, if persons are in one.
+
+    This is what general libraries do with counts.
+    """
+    parts = adjacency.parts if isinstance(adjacency, JointAdjacency) else (adjacency,)
+    listed = [dense(part.directions(MOST_MOVES)) for part in parts]
+    # one move in each part: all choices are verified
+    if math.prod(2 * moves.shape[1] + 1 for moves in listed) > 2 * MOST_MOVES:
+        return
+    bases, widths, costs = [], [], []
+    price = np.ones(len(cells)) if weights is None else weights
+    for moves in listed:
+        own = moves[cells]
+        if np.any((own != 0).sum(axis=0) != 1):
+            return
+        size = own.sum(axis=0)
+        basis, longest = _by_cell(moves / size, np.abs(size))
+        bases.append(basis)
+        widths.append(longest)
+        costs.append(float(price @ (basis**2 @ longest**2)))
+    import scipy.sparse as sparse
+
+    # shares of ε as for Laplace noise
+    root = np.concatenate([w * more for w, more in zip(widths, grown(costs, "laplace"))])
+    points, columns = sparse.diags_array(root), sparse.csr_array(np.hstack(bases))
+    try:
+        yield (
+            GEOMETRIC,
+            noise_of(
+                adjacency, columns, sparse.csr_array(points), "knorm", limit, rate=limit, whole=True
+            ),
+        )
+    except AffineDPError:
+        return  # noise on the cells does not cover the rest
+
+
+def noise_of(
+    adjacency: Adjacency, basis: Matrix, root: Matrix, law: str, limit: float, **more: Any
+) -> Mechanism:
+    """Return noise on every number, ``basis @ root`` times independent draws, at the limit."""
+    import scipy.sparse as sparse
+
+    manifold = adjacency.manifold
+    identity = sparse.csr_array(sparse.eye_array(manifold.n))
+    made = build(adjacency, identity, basis, root, law, manifold.names, **more)
+    return at_the_limit(made, limit)
+
+
+def grown(costs: Sequence[float] | FloatArray, law: LawName) -> FloatArray:
+    """Return how much larger noise of every part is where all share one promise at least cost.
+
+    With F the cost of a part at the whole promise, that is Gaussian s² ∝ √F, and pure ε ∝ F^⅓.
+    """
+    power, norm = (1 / 4, 2) if law == "gaussian" else (1 / 3, 1)
+    sizes = np.maximum(costs, 1e-300) ** power
+    return np.asarray(np.linalg.norm(sizes, norm) / sizes)
+
+
+def _by_cell(steps: FloatArray, sizes: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Equal directions once, with the longest of their lengths."""
+    columns, place = np.unique(steps, axis=1, return_inverse=True)
+    longest = np.zeros(columns.shape[1])
+    np.maximum.at(longest, place.ravel(), sizes)
+    return columns, longest
+
+
+def diagonal_noise(
+    adjacency: Adjacency,
+    law: LawName,
+    limit: float,
+    y: FloatArray,
+    weights: FloatArray | None = None,
+) -> Mechanism:
+    """Return independent noise of weight y on every entry, brought onto the equations."""
+    if isinstance(adjacency, JointAdjacency):
+        return shared_out(
+            adjacency, law, limit, weights, lambda part: diagonal_noise(part, law, limit, y)
+        )
+    span = dense(adjacency.span())
+    if span.size > MOST_NUMBERS:
+        raise AffineDPError("too many moves for a comparison")
+    basis = range_basis(span)
+    root = projected_root(basis, y / own_units(adjacency) ** (2 if law == "gaussian" else 1), law)
+    return noise_of(adjacency, basis, root / limit, law, limit)
+
+
+def projected_root(basis: FloatArray, y: FloatArray, law: LawName) -> FloatArray:
+    """Return what makes noise on the basis, by least squares, of independent draws."""
+    if law == "gaussian":
+        precision = basis.T @ (y[:, None] * basis)
+        return np.asarray(np.linalg.inv(np.linalg.cholesky(precision)).T)
+    kept = (y > 0) & basis.any(axis=1)  # draws that reach no output are not made
+    precision = basis.T @ ((y**2)[:, None] * basis)
+    return np.asarray(np.linalg.solve(precision, basis[kept].T * y[kept]))
+
+
+def shared_out(
+    adjacency: JointAdjacency,
+    law: LawName,
+    limit: float,
+    weights: FloatArray | None,
+    design: Callable[[Adjacency], Mechanism],
+) -> Mechanism:
+    """Return noise for moves in several parts at once, the promise shared out to the least cost."""
+    import scipy.sparse as sparse
+
+    found = [design(part) for part in adjacency.parts]
+    more = grown([weighted_error(one, weights) for one in found], law)
+    basis = sparse.csr_array(np.hstack([dense(one.dense.basis) for one in found]))
+    roots = [dense(one.dense.root) * times for one, times in zip(found, more)]
+    gaps = [one.gap for one in found]
+    return noise_of(
+        adjacency, basis, sparse.csr_array(sparse.block_diag(roots)), law, limit,
+        gap=None if None in gaps else max(gap for gap in gaps if gap is not None),
+        notes=tuple(dict.fromkeys(note for one in found for note in one.notes)),
+    )  # fmt: skip
+
+
+ROUNDS = 60
+# A move that passes the limit by less than this is taken care of by scaling the noise.
+SLACK = 1e-5
+# The least weight: precisions, which are squares of weights for Laplace noise, stay invertible.
+LEAST = {"gaussian": 1e-12, "laplace": 1e-6}
+# Levels, and dimensions, up to which all sets of levels are tried.
+MOST_SETS = 5
+MOST_SETS_OF = 60
+
+
+def symmetric_noise(
+    adjacency: Adjacency,
+    law: LawName,
+    limit: float,
+    levels: Sequence[Hashable],
+    weights: FloatArray | None,
+) -> Mechanism:
+    """Return a mechanism with one weight per level, with its exact guarantee."""
+    kinds = {level: i for i, level in enumerate(dict.fromkeys(levels))}
+    level_of = np.array([kinds[level] for level in levels])
+    # what neighbours differ in, every entry in its own unit; all of the kernel, unless they share
+    # a part of it
+    units = own_units(adjacency)
+    kernel = range_basis(dense(adjacency.span()) / units[:, None])
+    cost = np.ones(len(units)) if weights is None else weights
+    chosen = _least_weights(adjacency, law, kernel, cost * units**2, level_of, units)
+    root = projected_root(kernel, chosen[level_of], law)
+    note = f"one weight for each of {len(kinds)} levels of the table; less noise may do"
+    return noise_of(adjacency, kernel * units[:, None], root / limit, law, limit, notes=(note,))
+
+
+def _least_weights(
+    adjacency: Adjacency,
+    law: LawName,
+    kernel: FloatArray,
+    cost: FloatArray,
+    level_of: IntArray,
+    units: FloatArray,
+) -> FloatArray:
+    """Weights of least squared error such that no move is larger than 1."""
+    count = int(level_of.max()) + 1
+    moment = kernel.T @ (cost[:, None] * kernel)
+    # a first move through every level, so that no weight can grow without limit
+    starts = [(np.arange(count) == i) + 1e-6 for i in range(count)] + [np.ones(count)]
+    moves = [_worst(adjacency, law, level_of, units, start) for start in starts]
+    best, least = np.ones(count), math.inf
+    with Progress("weights of the levels") as progress:
+        for kept in _kept_levels(law, kernel, level_of):
+            y = np.where(kept, 1.0, LEAST[law]) / max(float(move[kept].sum()) for move in moves)
+            for turn in range(ROUNDS):
+                y = _solve(kernel, moment, level_of, law, np.array(moves), y)
+                worst = _worst(adjacency, law, level_of, units, y)
+                if float(worst @ y) <= 1 + SLACK:
+                    break
+                moves.append(worst)
+                progress.update(turn / ROUNDS)
+            y = np.where(kept, y, 0.0)
+            precision = (y if law == "gaussian" else y**2)[level_of]
+            error = float(
+                np.trace(np.linalg.solve(kernel.T @ (precision[:, None] * kernel), moment))
+            )
+            if error < least:
+                best, least = y, error
+    return best
+
+
+def _kept_levels(
+    law: LawName, kernel: FloatArray, level_of: IntArray
+) -> Iterator[NDArray[np.bool_]]:
+    """All levels; for Laplace noise, which is no convex problem, every set that tells all cells."""
+    count = int(level_of.max()) + 1
+    few = law == "laplace" and count <= MOST_SETS and kernel.shape[1] <= MOST_SETS_OF
+    for kept in itertools.product((True, False), repeat=count):
+        chosen = np.array(kept)
+        if chosen.all() or (
+            few and chosen.any() and rank_of(kernel[chosen[level_of]]) == kernel.shape[1]
+        ):
+            yield chosen
+        if not few:
+            return
+
+
+def _worst(
+    adjacency: Adjacency, law: LawName, level_of: IntArray, units: FloatArray, y: FloatArray
+) -> FloatArray:
+    """What the worst move for these weights adds up to in every level."""
+    import scipy.sparse as sparse
+
+    norm: Norm = 2 if law == "gaussian" else 1
+    scale = np.sqrt(y[level_of]) if law == "gaussian" else y[level_of]
+    found = adjacency.sensitivity(sparse.csr_array(sparse.diags_array(scale / units)), norm)
+    size = np.abs(found.direction) / units
+    moved = size**2 if law == "gaussian" else size
+    return np.bincount(level_of, weights=moved, minlength=len(y)).astype(float)
+
+
+def _solve(
+    kernel: FloatArray,
+    moment: FloatArray,
+    level_of: IntArray,
+    law: LawName,
+    moves: FloatArray,
+    start: FloatArray,
+) -> FloatArray:
+    """Least squared error over positive weights with all these moves at most 1."""
+    from scipy.linalg import cho_factor, cho_solve
+    from scipy.optimize import minimize
+
+    power = 1.0 if law == "gaussian" else 2.0
+
+    def value_and_slope(logs: FloatArray) -> tuple[float, FloatArray]:
+        precision = np.exp(power * logs)[level_of]
+        factor = cho_factor(kernel.T @ (precision[:, None] * kernel))
+        spread = cho_solve(factor, moment)
+        total = float(np.trace(spread))
+        both = kernel @ cho_solve(factor, spread.T)
+        slope = -power * precision * np.einsum("ij,ij->i", both, kernel) / total
+        by_level = np.bincount(level_of, weights=slope, minlength=len(logs))
+        return math.log(total), by_level.astype(float)
+
+    # within the limit to start with, whatever the last cut was
+    begin = np.log(np.maximum(start / max(1.0, float((moves @ start).max())), LEAST[law]))
+    # no weight is larger than where its own level alone is at the limit
+    most = np.maximum(-np.log(np.maximum(moves.max(axis=0), 1e-300)), begin)
+    found = minimize(
+        value_and_slope,
+        begin,
+        jac=True,
+        method="SLSQP",
+        bounds=[(np.log(LEAST[law]), own) for own in most.tolist()],
+        constraints=[
+            {
+                "type": "ineq",
+                "fun": lambda logs: 1.0 - moves @ np.exp(logs),
+                "jac": lambda logs: -moves * np.exp(logs),
+            }
+        ],
+        options={"maxiter": 100, "ftol": 1e-9},
+    )
+    y = np.exp(found.x)
+    return np.asarray(y / max(1.0, float((moves @ y).max())))

@@ -28,7 +28,7 @@ from affinedp.strategies.margin_workloads import Workload
 from affinedp.strategies.margins import OfMargins
 from affinedp.strategies.places import OfPlaces
 from affinedp.tables.counting import label_codes, people_of
-from affinedp.tables.describe import Description, choice
+from affinedp.tables.describe import MARGINS, Description, check_labels, choice, written_file
 from affinedp.tables.frames import polars_of
 from affinedp.tables.places import Places, place_numbers, places_of
 from affinedp.tables.possible import Fitted, Possible
@@ -72,6 +72,16 @@ class Asked(Locked):
         if isinstance(given, tuple) and len(given) == 2 and np.ndim(given[1]) == 2:
             return cls(*given)
         return cls(given)
+
+    @property
+    def told(self) -> Any:
+        """The same as a file says it."""
+        labels = list(self.labels)
+        if isinstance(self.workload, str):
+            return {self.workload: labels}
+        if self.workload is None:
+            return labels
+        return {"labels": labels, "sums": np.asarray(self.workload).tolist()}
 
     @property
     def rows(self) -> list[Any]:
@@ -158,7 +168,7 @@ class MarginRelease(Description):
     weights : mapping or "levels", optional
         What squared error costs by level of places (``"everywhere"`` is the top; 1 if not named),
         or the same for every level as a whole.
-    goal : {"sum", "largest"}
+    objective : {"sum", "largest"}
         Least sum of squared errors, or least largest variance of a cell.
     round_to : 1, optional
         Publish whole numbers.
@@ -196,7 +206,7 @@ class MarginRelease(Description):
     margins: str | int | Sequence[Sequence[str]] = "<=2"
     hierarchy: Sequence[str] | None = None
     places: Any = None
-    goal: Literal["sum", "largest"] = "sum"
+    objective: Literal["sum", "largest"] = "sum"
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -208,8 +218,8 @@ class MarginRelease(Description):
                 raise AffineDPError(f"attribute {name!r} needs at least two labels: leave it out")
             if asked.workload is not None and (self.whole or self.places is not None):
                 raise AffineDPError(
-                    f"attribute {name!r} asks for sums of labels, which are published as they are "
-                    "and at one place: leave out round_to, nonnegative and places, or give labels"
+                    f"attribute {name!r} asks for sums of labels, which are not rounded and not "
+                    "made for places: leave out round_to, nonnegative and places, or give labels"
                 )
         if self.round_to not in (None, 1):
             raise AffineDPError(f"margins are rounded to whole numbers: round_to={self.round_to!r}")
@@ -234,8 +244,8 @@ class MarginRelease(Description):
         if self.adjacency == "swaps":
             raise AffineDPError("adjacency='swaps' goes without places: name the place as an "
                                 "attribute")  # fmt: skip
-        if self.goal != "sum":
-            raise AffineDPError("goal='largest' goes without places: weigh levels instead")
+        if self.objective != "sum":
+            raise AffineDPError("objective='largest' goes without places: weigh levels instead")
         both = [name for name in self.tree.levels if name in self.attributes]
         if both:
             raise AffineDPError(f"{both[0]!r} is an attribute and a level of places")
@@ -340,8 +350,45 @@ class MarginRelease(Description):
         """
         return " × ".join(self.names[j] for j in chosen) or "everybody"
 
+    def toml(self, places: str | None = None) -> str:
+        """Return a file that says the same, for :func:`~affinedp.tables.read_release`.
+
+        Parameters
+        ----------
+        places : str, optional
+            The name of the file that holds the places, if there are any: they are a table.
+
+        Examples
+        --------
+        >>> print(MarginRelease(attributes={"sex": ["f", "m"]}, margins=1, epsilon=1.0).toml())
+        margins = 1
+        <BLANKLINE>
+        [attributes]
+        sex = ["f", "m"]
+        <BLANKLINE>
+        [privacy]
+        epsilon = 1.0
+        adjacency = "person"
+        <BLANKLINE>
+        """
+        if (places is None) != (self.places is None):
+            raise AffineDPError(
+                "this release has no places: leave out the name of a file"
+                if self.places is None
+                else "places are a table: name the file that holds them, toml('places.csv')"
+            )
+        for name, asked in self.asked.items():
+            check_labels(name, asked.labels)
+        attributes = {name: asked.told for name, asked in self.asked.items()}
+        plain = MarginRelease(epsilon=1.0, attributes=self.attributes)
+        return written_file(MARGINS, self, plain, attributes=attributes, places=places)
+
     def design(self) -> MarginDesign:
-        """Design the noise; no data is needed."""
+        """Design the noise, once; no data is needed."""
+        return self._design
+
+    @cached_property
+    def _design(self) -> MarginDesign:
         chosen: Any = self.margins
         if not isinstance(chosen, str | int):
             chosen = [self.numbers_of(names) for names in chosen]
@@ -354,7 +401,7 @@ class MarginRelease(Description):
             asked = enumerate(one.workload for one in self.asked.values())
             workloads = {j: workload for j, workload in asked if workload is not None}
             mechanism = design_margins(
-                self.sizes, chosen, goal=self.goal, workloads=workloads, **promise
+                self.sizes, chosen, objective=self.objective, workloads=workloads, **promise
             )
         else:
             leaves, cells = len(self.tree.nodes(self.tree.names[-1])), math.prod(self.sizes)

@@ -14,6 +14,7 @@ from affinedp.arrays import FloatArray, IntArray
 from affinedp.exact.numbers import whole_number
 from affinedp.intervals import checked_level
 from affinedp.laws.curves import ThreeAtoms
+from affinedp.laws.reach import safe_rank
 from affinedp.mechanism import Mechanism
 from affinedp.parts import Locked
 from affinedp.privacy.design import Alternative
@@ -23,7 +24,7 @@ from affinedp.strategies.places import OfPlaces
 from affinedp.strategies.tree import Tree
 from affinedp.tables.describe import TableDescription
 from affinedp.tables.layout import Layout
-from affinedp.tables.neighbours import TableNeighbours
+from affinedp.tables.people import TableNeighbours
 from affinedp.tables.reading import replaced_entries
 from affinedp.tables.refusals import TableError, listed
 from affinedp.tables.split import SplitTree, split_of
@@ -262,17 +263,12 @@ def simulated_reach(mechanism: Mechanism, level: float, width: FloatArray) -> Fl
 
     A rank of simulated errors is taken that is too small with a probability of 1e-4 at most.
     """
-    from scipy import stats
-
     numbers = len(mechanism.output_names)
     least, most = RELEASES
     releases = max(least, min(most, int(ENOUGH_SIMULATED / numbers)), math.ceil(20 / (1 - level)))
     known = mechanism.law != "laplace" or numbers**2 <= MOST_LOADINGS
-    if known or releases * float(numbers) > MOST_SIMULATED:
-        return width
-    # the k-th smallest of n errors covers at least the level if at most k − 1 of n are within it
-    rank = int(stats.binom.ppf(1 - DOUBT, releases, level)) + 1
-    if rank > releases:
+    rank = safe_rank(releases, 1 - level, doubt=DOUBT)
+    if known or rank is None or releases * float(numbers) > MOST_SIMULATED:
         return width
     errors = np.abs(mechanism.sample(releases, seed=0))
     simulated = np.partition(errors, rank - 1, axis=0)[rank - 1]
@@ -310,16 +306,6 @@ def level_names(layout: Layout, hierarchy: Any, mu: Any = 1.0) -> list[str]:
     return names
 
 
-def all_at_once(design: DesignedNoise, level: float, count: int) -> float:
-    """Return the level at which so many intervals must hold one by one to hold at once.
-
-    Šidák's inequality for Gaussian noise, Bonferroni's for any other.
-    """
-    if design.mechanism.law == "gaussian":
-        return float(level ** (1 / max(count, 1)))
-    return 1 - (1 - level) / max(count, 1)
-
-
 def level_summary(design: DesignedNoise, level: float, numbers: Any = None) -> Any:
     """Return a DataFrame with one row per level of a table.
 
@@ -340,7 +326,7 @@ def level_summary(design: DesignedNoise, level: float, numbers: Any = None) -> A
     for name in dict.fromkeys(names.tolist()):
         own = names == name
         count = int(own.sum()) * sets
-        together = design.reach(all_at_once(design, level, count), near)
+        together = design.reach(1 - design.mechanism.noise.each(1 - level, count), near)
         row = {
             "numbers": count,
             "noise": float(np.sqrt(np.mean(design.deviations[own] ** 2))),

@@ -14,7 +14,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -102,7 +102,9 @@ class Possible(Locked):
         """
         if not isinstance(strategy, CountedMargins | CountedPlaces) or not strategy.cells_alone:
             return strategy
-        if math.prod(possible.size for _, possible in self.groups) > MOST_CONTRASTS:
+        named = {j for attributes, _ in self.groups for j in attributes}
+        asked = (j for j, one in enumerate(getattr(strategy, "workloads", ())) if one)
+        if math.prod(self.sizes[j] for j in named.union(asked)) > MOST_CONTRASTS:
             return strategy
         every = tuple(range(len(self.sizes)))
         return replace(strategy, margins=tuple({*strategy.margins, every}))
@@ -327,9 +329,10 @@ class Fitted:
                 one, asked = back if C >> j & 1 else centre[:, None], self._workload(j)
                 rows.append(one if asked is None else asked.matrix @ one)
             if fit is None:
-                yield S | C, _crossed([(one**2).sum(axis=1, keepdims=True) for one in rows])[:, 0]
+                squares = [(one**2).sum(axis=1) for one in rows]
+                yield S | C, _crossed(squares, np.ones(1))
             else:
-                parts[S | C] = _crossed(rows)
+                parts[S | C] = _crossed(rows, np.ones((1, 1)))
         if fit is not None:
             through = sum((one @ fit.gain[fit.widths[B]] for B, one in parts.items()))
             for B, width in fit.widths.items():
@@ -337,27 +340,33 @@ class Fitted:
 
     def nobody(self, chosen: tuple[int, ...]) -> NDArray[np.bool_]:
         """Return which of the numbers of a margin nobody can be counted in."""
+        return np.asarray(self._counts(chosen) == 0)
+
+    def _counts(self, chosen: tuple[int, ...]) -> FloatArray:
+        """How many possible combinations of attributes in rules every number stands for."""
         found = self.possible.counts(chosen)
         for axis, j in enumerate(chosen):
             asked = self._workload(j)
             found = found if asked is None else along(np.abs(asked.matrix), found, axis)
-        return np.asarray(found == 0).ravel()
+        return found.ravel()
 
     def reaches(self, chosen: tuple[int, ...], outside: float) -> FloatArray:
         """Return how far every cell of a margin is from the truth, one row per place."""
         strategy = self.strategy
         if not isinstance(strategy, CountedMargins | CountedPlaces) or not self.sums_of_cells:
             return strategy.reach_of(self.law, self.variances(chosen), outside)
-        rest = set(range(len(strategy.sizes))) - {j for group, _ in self.groups for j in group}
-        others = math.prod(strategy.sizes[j] for j in rest - set(chosen))
-        terms = self.possible.counts(chosen).ravel() * others
-        below = strategy.leaves_below if isinstance(strategy, CountedPlaces) else np.ones(1, int)
+        named = {j for group, _ in self.possible.groups for j in group}
+        others = math.prod(
+            n for j, n in enumerate(strategy.sizes) if j not in named and j not in chosen
+        )
+        terms = self._counts(chosen) * others
+        below = (
+            strategy.tree.leaves_below if isinstance(strategy, CountedPlaces) else np.ones(1, int)
+        )
         return strategy.reach_of_sums(self.law, np.outer(below, terms), outside)
 
 
-def _crossed(parts: Iterable[FloatArray]) -> FloatArray:
+def _crossed(parts: Sequence[FloatArray], start: FloatArray) -> FloatArray:
     """The Kronecker product."""
-    found: FloatArray = np.ones((1, 1))
-    for one in parts:
-        found = np.asarray(np.kron(found, one), dtype=float)
-    return found
+    kron: Any = np.kron
+    return np.asarray(functools.reduce(kron, parts, start))

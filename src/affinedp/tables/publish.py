@@ -21,10 +21,11 @@ from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.reading import fresh_frame, fresh_labels
 from affinedp.exact.lattice import Integers
 from affinedp.laws.sampler import Sampler
+from affinedp.laws.sampler.words import Source, system_bytes
 from affinedp.mechanism import Mechanism
 from affinedp.progress import Progress
-from affinedp.release.publish import drawer_of, publish
-from affinedp.strategies.base import Drawer, Prepared
+from affinedp.release.publish import publish, sampler_of
+from affinedp.strategies.base import Prepared
 from affinedp.strategies.places import OfPlaces
 from affinedp.tables.frames import given_table
 from affinedp.tables.layout import Layout, layout_of
@@ -94,10 +95,12 @@ class TableRows:
         design, mechanism = self.design, self.mechanism
         layout = design.layout
         if points is None:
-            layout = _same_layout(design, table)
+            layout = layout_of(design.description, table)
+            if other := design.layout.differs(layout):
+                raise TableError(other)
             points = read_points(design.description, layout, table, self.bound)
         public, secret = points[:, ~layout.is_private], points[:, layout.private]
-        drawer_of(self.plan, self.sampler)
+        sampler_of(mechanism, self.plan, self.sampler)
         origin = None if design.multiples is None else design.multiples.origin(layout, public)
         if design.whole:
             _refuse_decimals(layout, points if design.tree else secret)
@@ -117,16 +120,17 @@ class TableRows:
             self.plan.steps(moved[batch])
         return Ready(table, public, _public_shift(layout, manifold, public), moved, origin)
 
-    def drawn(self, ready: Ready, drawer: Drawer | None = None) -> Published:
+    def drawn(self, ready: Ready, source: Source = system_bytes) -> Published:
         """Draw noise and return what is published."""
-        drawer = drawer or drawer_of(self.plan, self.sampler)
         count = len(ready.data)
         published = np.empty((count, len(self.mechanism.output_names)))
         with Progress("drawing noise") as progress:
             for batch in self._batches(count):
                 # a table at every place is one data set, and comes back margin by margin
                 data = ready.data[batch] if self.design.split is None else ready.data[0]
-                found = publish(self.mechanism, self.plan, data, drawer=drawer)
+                found = publish(
+                    self.mechanism, self.plan, data, sampler=self.sampler, source=source
+                )
                 published[batch] = self.mechanism.strategy.flat(found)
                 progress.update(min(1.0, batch.stop / count))
         published += ready.shift
@@ -148,10 +152,10 @@ class TableRows:
         columns = dict.fromkeys(self.design.layout.roles.private, zeros)
         return _shown(ready, columns, columns).table
 
-    def publish(self, frame: Any, drawer: Drawer) -> Any:
+    def publish(self, frame: Any, source: Source) -> Any:
         """Return rows with noise."""
         ready = self.ready(given_table(frame, self.design.description.label_columns).frame)
-        return self.drawn(ready, drawer).table
+        return self.drawn(ready, source).table
 
     def _batches(self, count: int) -> Iterator[slice]:
         rows = max(1, BATCH // self.mechanism.strategy.coordinates)
@@ -231,19 +235,6 @@ def _refuse_rounded(layout: Layout, secret: FloatArray) -> None:
                 "",
                 name,
             )
-
-
-def _same_layout(design: DesignedNoise, table: Any) -> Layout:
-    """Refuse a table of another shape than the noise was designed for."""
-    layout = layout_of(design.description, table)
-    known = design.layout
-    if layout.columns != known.columns or layout.roles != known.roles:
-        raise TableError("the table has other columns than the one that the noise was designed for")
-    if layout.row_names != known.row_names or layout.impossible != known.impossible:
-        raise TableError("the table has other rows than the one that the noise was designed for")
-    if [r.coefficients for r in layout.relations] != [r.coefficients for r in known.relations]:
-        raise TableError("the rows are grouped otherwise than when the noise was designed")
-    return layout
 
 
 def _public_shift(layout: Layout, manifold: AffineManifold, public: FloatArray) -> FloatArray:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray
+from affinedp.arrays import EPS, FloatArray, IntArray
 from affinedp.errors import counted
 from affinedp.tables.describe import TableDescription, number
 from affinedp.tables.frames import numbers_of
@@ -16,7 +16,6 @@ from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.refusals import TableError, listed, row_words
 from affinedp.tables.relations import Relation
 
-EPS = float(np.finfo(float).eps)
 EXACT = 2.0**53
 
 

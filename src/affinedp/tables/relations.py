@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
-from affinedp.domains.text import format_equation, parse_equations
+from affinedp.domains.text import parse_equations, quoted
 from affinedp.errors import counted
 from affinedp.exact.numbers import over_one_denominator
 from affinedp.tables.describe import TableDescription
@@ -52,7 +52,7 @@ def column_relations(description: TableDescription, columns: Sequence[str]) -> I
     for total, parts in split_totals(description.totals or {}):
         coefficients = {place[same(part)]: Fraction(-1) for part in parts}
         coefficients[place[same(total)]] = Fraction(1)
-        words = f"{_quoted(total)} = {' + '.join(map(_quoted, parts))}"
+        words = f"{quoted(total)} = {' + '.join(map(quoted, parts))}"
         yield Relation(coefficients, Fraction(0), words, total=place[same(total)])
 
 
@@ -65,10 +65,6 @@ def _clear_total(coefficients: Mapping[int, Fraction]) -> int | None:
         if len(alone) == 1:
             return alone[0]
     return None
-
-
-def _quoted(name: str) -> str:
-    return format_equation({0: Fraction(1)}, Fraction(0), [name]).removesuffix(" = 0")
 
 
 def depths(relations: Sequence[Relation], count: int) -> list[int]:
@@ -153,7 +149,7 @@ def changes(
             yield Relation(
                 {now + c: Fraction(1), now + x: Fraction(-1), before + x: Fraction(1)},
                 Fraction(0),
-                f"{_quoted(change)} = {_quoted(level)} - {_quoted(level)} of the row above",
+                f"{quoted(change)} = {quoted(level)} - {quoted(level)} of the row above",
                 row_words(table.index, row),
                 now + c,
             )
@@ -177,6 +173,16 @@ def row_places(index: Any) -> dict[Any, int]:
     for position, label in enumerate(index):
         places.setdefault(label_words(label), position)
     return places
+
+
+def no_labels(index: Any) -> str:
+    """Return what to do about rows that have no labels, as those of a file, or nothing."""
+    if type(index).__name__ != "RangeIndex" or index.name is not None:
+        return ""
+    return (
+        ': the rows have no labels. Say which column holds them, as in index = "age" in a table '
+        'file or table.set_index("age")'
+    )
 
 
 def level_groups(frame: Any, levels: Sequence[str]) -> tuple[RowGroup, ...]:
@@ -282,7 +288,7 @@ def named_groups(frame: Any, totals: Mapping[Any, Sequence[Any]]) -> tuple[RowGr
             if label not in place:
                 raise TableError(
                     f"row_totals names {label_words(label)!r}, which is no row"
-                    f"{closest(label, place)}"
+                    f"{no_labels(frame.index) or closest(label, place)}"
                 )
         if len(set(parts)) < len(parts) or total in parts or not parts:
             raise TableError(

@@ -5,6 +5,8 @@ All work is done in the modules below.
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -14,24 +16,28 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.budget.ledger import Ledger, checked_ledger
+from affinedp.budget.ledger import Ledger, checked_ledger, paying
 from affinedp.discovery.forgotten import warn_of_forgotten
-from affinedp.domains.reading import fresh_frame, held
+from affinedp.domains.reading import engine_of, fresh_frame, held, in_parts
+from affinedp.errors import AffineDPError
 from affinedp.files.data import with_ends
 from affinedp.functions.published import FunctionInterval
 from affinedp.intervals import checked_level
+from affinedp.laws.base import LawName
+from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon, gaussian_sensitivity
 from affinedp.laws.sampler import Sampler
-from affinedp.privacy.guarantee import Guarantee
-from affinedp.release.engines import engine_of, in_parts, publish_in_parts
+from affinedp.privacy.guarantee import Asked, Guarantee, compose
+from affinedp.release.engines import publish_in_parts
 from affinedp.show.page import FOLDED_OUTPUTS, Report
 from affinedp.show.report import headline
 from affinedp.tables.describe import TableDescription
 from affinedp.tables.design import design_for_targets, design_table
-from affinedp.tables.frames import Given, given_table, with_recognised_margins, with_text_names
+from affinedp.tables.frames import Given, given_table, with_recognised_margins
 from affinedp.tables.layout import Layout, layout_of
-from affinedp.tables.neighbours import row_manifold
-from affinedp.tables.noise import DesignedNoise, all_at_once, level_summary
-from affinedp.tables.publish import Published, TableRows, paying_for_table
+from affinedp.tables.least_noise import grown
+from affinedp.tables.noise import DesignedNoise, level_summary
+from affinedp.tables.people import row_manifold
+from affinedp.tables.publish import Published, TableRows, paying_for_table, refuse_rows
 from affinedp.tables.reading import broken_totals, read_points
 from affinedp.tables.refusals import TableError
 from affinedp.tables.report import (
@@ -42,9 +48,10 @@ from affinedp.tables.report import (
     units_of,
     whole_frames,
 )
-from affinedp.tables.several import SeveralTables
 from affinedp.tables.table_functions import table_function
 
+# Shares of the budget are rounded down by this, so that all together stay within it.
+SPARE = 1e-9
 CORRECTED = (
     "Functions are computed from the numbers before they were rounded or made non-negative, less "
     "the bias that noise gives them: they differ from what the numbers of this table give, most "
@@ -187,7 +194,8 @@ class ReleasedTable:
         level = checked_level(level)
         if simultaneous:
             sets = 1 if layout.row_names is not None else len(plain)
-            level = all_at_once(self.design, level, sets * len(layout.private))
+            numbers = sets * len(layout.private)
+            level = 1 - self.design.mechanism.noise.each(1 - level, numbers)
         width = self.design.half_width(level, rounded=False)
         if layout.row_names is not None:
             # numbers that are public are known: their intervals have no width
@@ -495,7 +503,8 @@ class TableRelease(TableDescription):
     impossible : sequence of mappings
         Combinations of labels that nobody can have, as in ``[{"age": "0-9", "married": "yes"}]``
         (a list of labels stands for each of them; :func:`dependency` makes them of ``city`` →
-        ``state``): by label columns, the names of the index, and the name of the columns.  These
+        ``state``): by label columns, the names of the index, and the name of the columns (in a
+        table from a file they have none: the one name that labels no rows is theirs).  These
         cells, and totals of nothing else, are public and exactly 0.
     rows : {"separate", "composed", "together"}, optional
         See above; by default together if equations tie the rows, separate otherwise.  A ledger is
@@ -535,6 +544,9 @@ class TableRelease(TableDescription):
         promise is about whole neighbours; a table with decimals is refused then.  By default yes,
         if people are counted: with a whole ``mu``, any neighbours but ``"circuits"``, and neither
         ``law`` nor ``adjust`` nor ``unknown``.
+    index : str or sequence of str
+        What the labels of rows are called: the columns of a file that hold them, for
+        :meth:`toml`.  A DataFrame has them as its index.
 
     Examples
     --------
@@ -573,7 +585,9 @@ class TableRelease(TableDescription):
         if in_parts(table, None):
             table = _example_of(self, table)
         description, given = _prepared(self, table)
-        return _designed(description, layout_of(description, given.frame), given, check_against)
+        found = self._designed(description, layout_of(description, given.frame), len(given.frame))
+        _warn_of_forgotten(found, check_against)
+        return found
 
     def design_for(self, table: Any, targets: Mapping[Any, float]) -> TableDesign:
         """Design Gaussian noise with the least budget that reaches an accuracy in every level.
@@ -659,10 +673,25 @@ class TableRelease(TableDescription):
         layout = layout_of(description, given.frame)
         # an unsound table is refused at once, not after seconds of design
         points = read_points(description, layout, given.frame, bound)
-        design = _designed(
-            description, layout, given, once if check_against is table else check_against
-        )
+        design = self._designed(description, layout, len(given.frame))
+        _warn_of_forgotten(design, once if check_against is table else check_against)
         return design._ready(given, points, bound, sampler).paid(ledger, label)
+
+    def _designed(self, description: TableRelease, layout: Layout, rows: int) -> TableDesign:
+        """The design for a table that was laid out: the last one, if it is for such tables."""
+        asked = repr(description)  # in words, which nobody changes afterwards
+        found = self._last.get(asked)
+        composed = description.row_mode == "composed"
+        if found is None or found.layout.differs(layout) or (composed and found.releases != rows):
+            found = _as_design(design_table(description, layout, rows))
+            self._last.clear()
+            self._last[asked] = found
+        return replace(found, layout=layout)
+
+    @cached_property
+    def _last(self) -> dict[str, TableDesign]:
+        """The last design, by what was asked for."""
+        return {}
 
     def check(self, table: Any) -> Any:
         """Return every broken equation as a DataFrame (row, equation, off); empty if none is.
@@ -726,23 +755,190 @@ def _as_design(found: DesignedNoise) -> TableDesign:
     return TableDesign(**{one.name: getattr(found, one.name) for one in fields(found)})
 
 
-def _designed(
-    description: TableDescription, layout: Layout, given: Given, check_against: Any
-) -> TableDesign:
-    """The design for a table that was laid out, and a warning of equations that were forgotten."""
-    found = _as_design(design_table(description, layout, len(given.frame)))
+def _warn_of_forgotten(design: TableDesign, check_against: Any) -> None:
+    """Warn of equations between columns that a private table obeys and nobody gave."""
     if check_against is not None:
-        columns = row_manifold(description, layout.columns)
-        private = given_table(check_against, description.label_columns).frame
+        columns = row_manifold(design.description, design.layout.columns)
+        private = given_table(check_against, design.description.label_columns).frame
         warn_of_forgotten(columns, private)
-    return found
 
 
 def _prepared(release: TableRelease, table: Any) -> tuple[TableRelease, Given]:
-    """The description and the table, both with columns that are texts."""
-    description = with_text_names(release)
-    given = given_table(table, description.label_columns)
-    return with_recognised_margins(description, given.frame), given
+    """The description with the margins of this table, and the table as it is worked on."""
+    given = given_table(table, release.label_columns)
+    return with_recognised_margins(release, given.frame), given
+
+
+# ---------------------------------------------------------------------- several tables
+
+
+@dataclass(frozen=True, eq=False)
+class SeveralTables:
+    """Tables about the same people, released with independent noise under one promise.
+
+    Attributes
+    ----------
+    releases : tuple of TableRelease
+        The tables; their own ε and δ count only where ``epsilon`` is None.
+    epsilon, delta : float or None
+        The promise of all tables together.
+    """
+
+    releases: tuple[TableRelease, ...]
+    epsilon: float | None = None
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        given = self.releases
+        if len(given) < 2 or any(not isinstance(one, TableRelease) for one in given):
+            raise AffineDPError("together takes at least two TableReleases")
+        if len({(one.adjacency, one.household) for one in given}) > 1:
+            raise AffineDPError(
+                "one promise is about one kind of neighbours: give all tables the same neighbours "
+                "and household"
+            )
+        if any(one.releases > 1 for one in given):
+            raise AffineDPError(
+                "releases is for a table by itself: leave it out, and give together the ε and δ of "
+                "one time (a ledger adds up what follows)"
+            )
+        if given[0].adjacency == "circuits":
+            raise AffineDPError(
+                "Definition 4 does not say what one person is in several tables: use "
+                "adjacency='person'"
+            )
+
+    def design(self, tables: Sequence[Any]) -> SeveralDesigns:
+        """Design the noise of all tables, the budget shared out to the least squared error.
+
+        Parameters
+        ----------
+        tables : sequence of DataFrames
+            One per release, in their order; only what is public in them is used.
+
+        Returns
+        -------
+        SeveralDesigns
+        """
+        if len(tables) != len(self.releases):
+            raise TableError(f"there are {len(self.releases)} releases, but {len(tables)} tables")
+        if self.epsilon is None:
+            designs = (one.design(table) for one, table in zip(self.releases, tables))
+            return SeveralDesigns(tuple(designs))
+        laws: tuple[LawName, ...] = ("gaussian", "laplace") if self.delta > 0 else ("laplace",)
+        found = [self._shared_out(tables, law) for law in laws]
+        return min(found, key=lambda designs: designs.cost)
+
+    def release(
+        self,
+        tables: Sequence[Any],
+        *,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+    ) -> tuple[ReleasedTable, ...]:
+        """Publish all tables.
+
+        Parameters
+        ----------
+        tables : sequence of DataFrames
+            One per release, in their order.
+        ledger : Ledger, optional
+            Charged once, for all tables together, before anything is drawn.
+        label : str, optional
+            For the ledger; put no data in it.
+        """
+        tables = [held(table) for table in tables]  # computed once
+        return self.design(tables).release(tables, ledger=ledger, label=label)
+
+    def _shared_out(self, tables: Sequence[Any], law: LawName) -> SeveralDesigns:
+        """One promise for all tables, shared out to the least squared error."""
+        assert self.epsilon is not None
+        delta = self.delta if law == "gaussian" else 0.0
+        # at δ = 0 the best pure law, whichever it is
+        own: LawName | None = "gaussian" if law == "gaussian" else None
+        whole = [replace(one, epsilon=self.epsilon, delta=delta, law=own) for one in self.releases]
+        costs = [one.design(table).weighted_error for one, table in zip(whole, tables)]
+        gaussian = law == "gaussian"
+        limit = float(gaussian_sensitivity(self.epsilon, delta)) if gaussian else self.epsilon
+        shares = (limit / grown(costs, law) * (1 - SPARE)).tolist()
+        budgets = [_pair(delta, share) if gaussian else (share, 0.0) for share in shares]
+        designs = tuple(
+            replace(one, epsilon=epsilon, delta=part).design(table)
+            for one, (epsilon, part), table in zip(whole, budgets, tables)
+        )
+        found = SeveralDesigns(designs, Asked(self.epsilon, self.delta))
+        if not found.guarantee.holds(self.epsilon, self.delta):
+            raise AffineDPError("the budget could not be shared out: choose a larger ε or δ")
+        return found
+
+
+@dataclass(frozen=True, eq=False)
+class SeveralDesigns:
+    """The noise of several tables, and what they promise together.
+
+    Attributes
+    ----------
+    designs : tuple of TableDesign
+        One per table.
+    asked : Asked or None
+        What was asked for all of them together.
+    """
+
+    designs: tuple[TableDesign, ...] = field(repr=False)
+    asked: Asked | None = None
+
+    @property
+    def cost(self) -> float:
+        """Weighted expected squared error of all tables."""
+        return math.fsum(design.weighted_error for design in self.designs)
+
+    @property
+    def guarantee(self) -> Guarantee:
+        """What all tables promise together: one person more or less, in one cell of each."""
+        parts = [design.guarantee for design in self.designs]
+        words = "; ".join(dict.fromkeys(part.neighbours for part in parts))
+        text = f"one person in each of {len(parts)} tables about the same people ({words})"
+        same = [replace(part, neighbours=text, neighbours_key=text) for part in parts]
+        unit = "; ".join(dict.fromkeys(part.unit for part in parts))
+        return replace(compose(same), asked=self.asked, unit=unit)
+
+    def release(
+        self,
+        tables: Sequence[Any],
+        *,
+        ledger: Ledger | None = None,
+        label: str | None = None,
+    ) -> tuple[ReleasedTable, ...]:
+        """Publish all tables, in one charge; see :meth:`SeveralTables.release`.
+
+        Parameters
+        ----------
+        tables : sequence of DataFrames
+            One per design, in their order.
+        ledger : Ledger, optional
+            Charged once, for all tables together, before anything is drawn.
+        label : str, optional
+            For the ledger; put no data in it.
+        """
+        if len(tables) != len(self.designs):
+            raise TableError(f"there are {len(self.designs)} designs, but {len(tables)} tables")
+        checked_ledger(ledger)
+        # what is checked is what is released
+        ready = [design.ready(held(table)) for design, table in zip(self.designs, tables)]
+        for one in ready:
+            refuse_rows(ledger, one.design, one.count)
+        names = "\n".join(design.mechanism.fingerprint for design in self.designs)
+        fingerprint = hashlib.sha256(names.encode()).hexdigest()
+        with paying(ledger, self.guarantee, fingerprint=fingerprint, label=label):
+            return tuple(one.draw() for one in ready)
+
+
+def _pair(delta: float, sensitivity: float) -> tuple[float, float]:
+    """An (ε, δ) that Gaussian noise of this sensitivity just keeps."""
+    epsilon = float(gaussian_epsilon(delta, sensitivity))
+    if epsilon > 0:
+        return epsilon, delta
+    return 0.0, float(gaussian_delta(0.0, sensitivity))
 
 
 # ---------------------------------------------------------------------- tables in parts

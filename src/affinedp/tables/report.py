@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,12 +22,12 @@ from affinedp.show.page import (
     printed,
     round_up,
 )
-from affinedp.show.plot import OURS, unregistered
+from affinedp.show.plot import OURS, Panel, apart, short_names
 from affinedp.show.report import headline, paragraph, size
 from affinedp.show.report import report as mechanism_report
 from affinedp.tables.noise import WHOLE, DesignedNoise, level_summary
 from affinedp.tables.publish import Published
-from affinedp.tables.refusals import has_no_label, listed
+from affinedp.tables.refusals import has_no_label, label_words, listed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +37,8 @@ Ends = Mapping[Any, tuple[Any, Any]]
 
 NOT_KNOWN = "not known: noise is as large as the total"
 SHOWN_BARS = 40
-LONGEST_NAME = 40
+BARS = 5.2  # inches; alone, as wide as a phone
+LONGEST_NAME = 26
 # Totals so many times as noisy as cells: one weight for every level is suggested.
 NOISY_TOTALS = 2.0
 
@@ -126,31 +128,28 @@ def _digits(low: list[float], high: list[float]) -> int:
 
 
 def _label(value: Any) -> str:
-    if isinstance(value, tuple):
-        return " / ".join(_label(one) for one in value)
-    return "" if has_no_label(value) else str(value)
+    return "" if has_no_label(value) else label_words(value)
 
 
-def draw_bars(table: Any, ends: Ends, level: float, units: Sequence[Sequence[Any]]) -> Figure:
-    """Return published numbers as bars with intervals, one panel for the columns of each unit."""
+def draw_bars(
+    table: Any, ends: Ends, level: float, units: Sequence[Sequence[Any]]
+) -> tuple[Figure, ...]:
+    """Return published numbers as bars with intervals, one figure for the columns of each unit."""
     count = sum(map(len, units))
     rows = min(len(table), max(1, SHOWN_BARS // max(count, 1)))
     shown = [list(names)[:SHOWN_BARS] for names in units]
-    figure = unregistered(figsize=(9, 0.8 * len(units) + 0.3 + 0.27 * rows * sum(map(len, shown))))
-    figure.set_layout_engine("constrained")
-    heights = [len(names) for names in shown]
-    panels = figure.subplots(len(units), 1, squeeze=False, height_ratios=heights)[:, 0]
-    for axes, names in zip(panels, shown):
-        _draw_panel(axes, table.iloc[:rows], ends, names)
-    drawn, all_ = rows * sum(heights), len(table) * count
-    some = f"the first {drawn} of {all_:,} numbers, " if all_ > drawn else ""
-    figure.suptitle(
-        f"Published, {some}with {level * 100:g} % intervals", x=0.01, ha="left", fontsize=11
-    )
-    return figure
+    drawn, all_ = rows * sum(map(len, shown)), len(table) * count
+    some = f"\n(the first {drawn} of {all_:,} numbers)" if all_ > drawn else ""
+    title = f"Published, with {level * 100:g} % intervals{some}"
+    panels = [
+        Panel(BARS, 1.1 + 0.36 * rows * len(names), partial(_draw_panel, table.iloc[:rows], ends,
+                                                            names, title))
+        for names in shown
+    ]  # fmt: skip
+    return apart(panels)
 
 
-def _draw_panel(axes: Axes, table: Any, ends: Ends, shown: Sequence[Any]) -> None:
+def _draw_panel(table: Any, ends: Ends, shown: Sequence[Any], title: str, axes: Axes) -> None:
     """The columns of one unit."""
     words = row_labels(table, ends)
     bars = [
@@ -166,18 +165,16 @@ def _draw_panel(axes: Axes, table: Any, ends: Ends, shown: Sequence[Any]) -> Non
     axes.barh(height, middle, color=OURS, alpha=0.55)
     axes.errorbar(middle, height, xerr=reach, fmt="none", ecolor="black", capsize=2.5, lw=1)
     axes.axvline(0, color="black", lw=0.6)
-    axes.set_yticks(height, list(map(_cut, names)))
+    axes.set_yticks(height, short_names(names, LONGEST_NAME), parse_math=False)
     axes.invert_yaxis()
+    axes.margins(y=0.01)
+    axes.locator_params(axis="x", nbins=3)
     axes.xaxis.set_major_formatter("{x:,.10g}")
-    axes.set_xlabel(_cut(", ".join(map(str, shown))))
+    (unit,) = short_names([", ".join(map(str, shown))], LONGEST_NAME)
+    axes.set_xlabel(unit, parse_math=False)
+    axes.figure.suptitle(title, fontsize=10)  # over the names, too: axes are narrower than it
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
-
-
-def _cut(text: str) -> str:
-    """A name as a figure shows it: short, and no formula."""
-    text = text if len(text) <= LONGEST_NAME else text[: LONGEST_NAME - 1] + "…"
-    return printable(text).replace("$", r"\$")
 
 
 def units_of(design: DesignedNoise) -> list[list[str]]:
@@ -227,13 +224,11 @@ def table_report(design: DesignedNoise, published: Published | None = None) -> R
         for name, row in level_summary(design, 0.95, numbers).iterrows()
     )
     if design.tree and len(layout.private) > FOLDED_OUTPUTS:
-        outputs = [
-            OutputRow(f"{row.name} ({row.numbers:,})", row.deviation, None, None) for row in levels
-        ]
+        outputs = [OutputRow(f"{row.name} ({row.numbers:,})", row.deviation) for row in levels]
         levels = ()
     else:
         outputs = [
-            OutputRow(printable(name), own, alone, alone and (own / alone) ** 2)
+            OutputRow(printable(name), own, alone)
             for name, own in zip(layout.names, design.deviations.tolist())
         ]
     words = dict.fromkeys(relation.words for relation in layout.relations)

@@ -143,7 +143,9 @@ def margin_function(
     if design.fitted is not None:
         raise TableError(
             "margins with impossible combinations are fitted to them: functions of these are not "
-            "computed; divide their intervals, or publish the table with TableRelease"
+            "computed. Publish the table with TableRelease, or divide intervals at a higher level: "
+            "what each of them misses adds up, so two at 97.5 % bound a ratio at 95 %, where the "
+            "denominator's is above 0"
         )
     mechanism, named = design.mechanism, CellNames((), design=design)
     factor = mechanism.prepared().factor

@@ -3,6 +3,12 @@
 The law, the proof and what time reveals: docs/explanation/noise-sampler.md.
 """
 
-from affinedp.laws.sampler.noise import IntegerNoise, Sampler, checked_sampler, draw_integers
+from affinedp.laws.sampler.noise import (
+    IntegerNoise,
+    Sampler,
+    StackedNoise,
+    checked_sampler,
+    draw_integers,
+)
 
-__all__ = ["IntegerNoise", "Sampler", "checked_sampler", "draw_integers"]
+__all__ = ["IntegerNoise", "Sampler", "StackedNoise", "checked_sampler", "draw_integers"]

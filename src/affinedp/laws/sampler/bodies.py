@@ -1,6 +1,6 @@
 """Noise of bodies on the lattice Z^r, exactly: cones over facets, stairs and axes.
 
-From a cone: a point of its unit box and geometric steps; docs/explanation/knorm.md has the law and
+From a cone: a point of its unit box and geometric steps; docs/explanation/knorm-draws.md has
 the proof.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import IntArray
-from affinedp.laws.polytope import LatticeCones
+from affinedp.laws.polytope import LatticeCones, inverses, leading
 from affinedp.laws.sampler.coins import (
     NARROW,
     ExponentialChoice,
@@ -41,16 +41,16 @@ class ConeNoise(Locked):
     """
 
     def __init__(self, cones: LatticeCones, rate: Fraction) -> None:
-        own = cones.cones
         self._dimension = cones.dimension
         self._step = rate * cones.unit
         self._geometric = Geometric(self._step)
-        # by cone; 64-bit integers where they fit
-        self._generators = narrowed([cone.generators for cone in own])
-        self._determinants = narrowed([cone.determinant for cone in own])
+        self._generators, self._determinants = cones.generators, cones.determinants
+        self._adjoints, self._is_open, self._group = cones.adjoints, cones.is_open, cones.group
+        if self._group is not None:
+            self._inverses = inverses(self._group)
         self._listed = cones.listed is not None
         if cones.listed is not None:
-            place = {id(cone): i for i, cone in enumerate(own)}
+            place = {id(cone): i for i, cone in enumerate(cones.cones)}
             groups = list(cones.listed.values())
             self._counts = np.array([len(group) for group in groups])
             self._starts = self._counts.cumsum() - self._counts
@@ -59,24 +59,37 @@ class ConeNoise(Locked):
             exponents = [self._step * total for total in cones.listed]
             self._choice = ExponentialChoice(self._counts.tolist(), exponents)
         else:
-            sizes = [cone.determinant for cone in own]
+            sizes = (cones.determinants.astype(object) * cones.counts).tolist()
             self._choice = ExponentialChoice(sizes, [Fraction(0)] * len(sizes))
-            self._adjoints = narrowed([cone.adjoint for cone in own])
-            self._cosets = narrowed([cone.cosets for cone in own])
-            self._is_open = np.array([cone.is_open for cone in own])
 
     def draw(self, count: int, source: Source = system_bytes) -> NDArray[Any]:
         """Return vectors as rows, Python integers in an object array of shape (count, r)."""
-        size = self._dimension
+        parts: list[NDArray[Any]] = [np.zeros((0, self._dimension), dtype=object)]
+        while missing := count - sum(map(len, parts)):
+            parts.append(self._draw(missing, source))
+        return np.concatenate(parts)
+
+    def _draw(self, count: int, source: Source) -> NDArray[Any]:
+        """So many vectors; of a group fewer, where some lie on a side that another cone has."""
+        size, random = self._dimension, Random(source)
         steps = self._geometric.draw_narrow(count * size, source).reshape(count, size)
-        cone, point = self._box_points(count, Random(source))
+        cone, point = self._box_points(count, random)
         whole, generators = self._determinants[cone], self._generators[cone]
         longest = _largest(whole) * (_largest(steps) + 1)
         if longest * _largest(generators) * size >> NARROW:
             steps, point, whole = (part.astype(object) for part in (steps, point, whole))
         lengths = point + whole[:, None] * steps
         total = (lengths[:, :, None] * generators).sum(axis=1)
-        return np.asarray(total // whole[:, None], dtype=object)  # exactly: a lattice point
+        drawn = total // whole[:, None]  # exactly: a lattice point
+        if self._group is None:
+            return np.asarray(drawn, dtype=object)
+        turn = uniform_below(np.full(count, len(self._group)), random)
+        edge = np.flatnonzero((lengths == 0).any(axis=1))  # hardly any, on a fine grid
+        sides = leading(_product(self._adjoints[cone[edge]], self._inverses[turn[edge]]))
+        kept = np.ones(count, dtype=bool)
+        kept[edge] = ((sides > 0) | (lengths[edge] > 0)).all(axis=1)
+        turned = _product(self._group[turn], drawn[:, :, None])[:, :, 0]
+        return np.asarray(turned[kept], dtype=object)
 
     def _box_points(self, count: int, random: Random) -> tuple[IntArray, NDArray[Any]]:
         """Cones and determinant × λ, with probability ∝ e^(−rate Σ λ)."""
@@ -94,10 +107,12 @@ class ConeNoise(Locked):
     def _proposed(self, count: int, random: Random) -> tuple[IntArray, NDArray[Any]]:
         """Cones and uniform points of their unit boxes."""
         cone = self._choice.draw_many(count, random)
-        limits, size = self._cosets[cone], self._determinants[cone]
-        coset = uniform_below(limits.ravel(), random).reshape(limits.shape)
-        adjoint = self._adjoints[cone]
-        if _largest(adjoint) * _largest(limits) * self._dimension >> NARROW:
+        adjoint, size = self._adjoints[cone], self._determinants[cone]
+        # multiples of the determinant are in the lattice that the generators span: any coset of it
+        # has as many points of [0, determinant)^r as another
+        limits = np.repeat(size, self._dimension)
+        coset = uniform_below(limits, random).reshape(-1, self._dimension)
+        if _largest(adjoint) * _largest(size) * self._dimension >> NARROW:
             adjoint, size = adjoint.astype(object), size.astype(object)
         inside = (adjoint * coset[:, None, :]).sum(axis=2) % size[:, None]
         at_end = self._is_open[cone] & (inside == 0)
@@ -120,6 +135,13 @@ class ConeNoise(Locked):
             y = self._step * Fraction(int(sums[i]), int(sizes[i]))
             found[i] = below(exp_threshold(y), random.bits, int(words[i]))
         return found
+
+
+def _product(matrices: NDArray[Any], others: NDArray[Any]) -> NDArray[Any]:
+    """Products of matrices, one by one and exactly."""
+    if _largest(matrices) * _largest(others) * matrices.shape[-1] >> NARROW:
+        matrices = matrices.astype(object)
+    return np.asarray(matrices @ others)
 
 
 def _largest(numbers: NDArray[Any]) -> int:

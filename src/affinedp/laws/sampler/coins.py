@@ -165,8 +165,8 @@ LARGEST = (1 << BITS) - 1
 
 def narrowed(numbers: Any) -> NDArray[Any]:
     """Return whole numbers as 64-bit integers if all are below 2^NARROW, else as they are."""
-    wide: NDArray[Any] = np.array(numbers, dtype=object)
-    fits = all(abs(number) >> NARROW == 0 for number in wide.ravel().tolist())
+    wide: NDArray[Any] = numbers if isinstance(numbers, np.ndarray) else np.array(numbers, object)
+    fits = not wide.size or max(int(wide.max()), -int(wide.min())) >> NARROW == 0
     return wide.astype(np.int64) if fits else wide
 
 

@@ -217,6 +217,11 @@ class IntegerNoise:
     def __repr__(self) -> str:
         return f"IntegerNoise({self._law.name!r}, {self._law.scale!r})"
 
+    @property
+    def law(self) -> IntegerLaw:
+        """What is drawn."""
+        return self._law
+
     def draw(self, size: int | tuple[int, ...], source: Source = system_bytes) -> NDArray[Any]:
         """Draw fresh numbers."""
         return self.draw_narrow(size, source).astype(object)
@@ -234,6 +239,49 @@ class IntegerNoise:
         shape = _shape(size)
         drawn = draws(self._law, self._thresholds, math.prod(shape), Random(source))
         return drawn.reshape(shape)
+
+
+def drawn_integers(
+    noise: Any, size: tuple[int, ...], source: Source, narrow: bool = False
+) -> NDArray[Any]:
+    """Draw with any sampler; with ``narrow`` in 64 bits, where it can and all numbers fit.
+
+    What a law of one's own draws is added as it is: one number for all rows, which NumPy would
+    repeat, tells how they differ, and what is not whole is off the grid.
+    """
+    by = getattr(noise, "draw_narrow", None) if narrow else None
+    drawn = (by or noise.draw)(size, source)
+    if type(drawn) is not np.ndarray or drawn.shape != size or not _are_integers(drawn):
+        of = f" of {drawn.dtype}, shape {drawn.shape}" if isinstance(drawn, np.ndarray) else ""
+        raise AffineDPError(
+            f"{type(noise).__name__} must draw an array of integers, shape {size}, and drew "
+            f"{type(drawn).__name__}{of}: nothing is published"
+        )
+    return drawn if by and drawn.dtype == np.int64 else drawn.astype(object, copy=False)
+
+
+def _are_integers(drawn: NDArray[Any]) -> bool:
+    if drawn.dtype == object:
+        return set(map(type, drawn.ravel().tolist())) <= {int}
+    return drawn.dtype.kind in "iu"
+
+
+@dataclass(frozen=True)
+class StackedNoise:
+    """Noise of several samplers, one below the other."""
+
+    # each with the number of rows that it draws
+    parts: tuple[tuple[Any, int], ...]
+
+    def draw(self, size: tuple[int, ...], source: Source = system_bytes) -> NDArray[Any]:
+        """Draw fresh numbers."""
+        return self.draw_narrow(size, source).astype(object)
+
+    def draw_narrow(self, size: tuple[int, ...], source: Source = system_bytes) -> NDArray[Any]:
+        """Draw fresh numbers, of 64 bits where all of them fit."""
+        return np.concatenate(
+            [drawn_integers(noise, (rows, *size[1:]), source, True) for noise, rows in self.parts]
+        )
 
 
 def draw_integers(

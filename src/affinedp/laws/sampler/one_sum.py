@@ -1,7 +1,7 @@
 """Noise under one public sum of n whole numbers, exactly, in O(n) for any n.
 
 P(z) ∝ exp(−rate ‖z‖₁ / 2) on {z ∈ Zⁿ, Σ z = 0}: z = G − G' with two uniform compositions of the
-same s into n parts, and s with weight C(s+n−1, n−1)² e^(−rate s).  docs/explanation/knorm.md.
+same s into n parts, s with weight C(s+n−1, n−1)² e^(−rate s).  docs/explanation/knorm-draws.md.
 """
 
 from __future__ import annotations

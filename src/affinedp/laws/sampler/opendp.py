@@ -7,6 +7,7 @@ is drawn on here from the law beyond that end, so that nothing is clamped.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
@@ -14,8 +15,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import rounded_up
 from affinedp.laws.sampler.coins import Geometric, bernoulli_exp
+from affinedp.laws.sampler.noise import IntegerNoise, StackedNoise
 from affinedp.laws.sampler.reference import IntegerLaw
+from affinedp.laws.sampler.words import Source, system_bytes
 
 LOWEST, HIGHEST = -(2**63), 2**63 - 1
 # Beyond it many numbers would be drawn in the tail, where the sampler is no longer OpenDP's.
@@ -30,6 +34,37 @@ def check_opendp_scale(scale: int | Fraction) -> None:
         )
     if Fraction(float(scale)) != scale:
         raise AffineDPError(f"OpenDP's sampler takes a float for the scale, and {scale} is none")
+
+
+@dataclass(frozen=True)
+class OpenDPNoise:
+    """Draws what :class:`~affinedp.laws.sampler.IntegerNoise` would, with OpenDP's sampler."""
+
+    law: IntegerLaw
+
+    def draw(self, size: tuple[int, ...], source: Source = system_bytes) -> NDArray[Any]:
+        """Draw fresh numbers, from OpenDP's own source."""
+        return opendp_integers(self.law.name, self.law.scale, size)
+
+
+def by_opendp(noise: Any, words: str) -> Any:
+    """Return what draws the same with OpenDP; noise that it does not know is refused.
+
+    OpenDP takes floats.  Laplace noise of a larger scale is this one and independent noise on top,
+    so that every promise is kept: its scale is rounded up.
+    """
+    if isinstance(noise, StackedNoise):
+        return StackedNoise(tuple((by_opendp(one, words), rows) for one, rows in noise.parts))
+    if type(noise) is not IntegerNoise:
+        raise AffineDPError(
+            f"OpenDP has no sampler for {words} noise: leave out sampler, or design noise with "
+            "law='gaussian' or 'laplace'"
+        )
+    law = noise.law
+    if law.name == "laplace":
+        law = IntegerLaw.of("laplace", Fraction(rounded_up(law.scale)))
+    check_opendp_scale(law.scale)
+    return OpenDPNoise(law)
 
 
 def opendp_integers(law: str, scale: int | Fraction, size: int | tuple[int, ...]) -> NDArray[Any]:

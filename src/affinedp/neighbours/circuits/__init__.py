@@ -1,5 +1,4 @@
 """Circuits, the directions of Definition 4: list them, or find the worst.
 
-``search`` answers the two questions and chooses a search, ``compiled`` holds the searches
-themselves, ``exact`` gives circuits in integers.
+``search`` answers the two questions and chooses a search, ``compiled`` holds the searches.
 """

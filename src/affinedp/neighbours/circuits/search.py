@@ -14,12 +14,12 @@ from functools import cached_property
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Norm
+from affinedp.arrays import EPS, FloatArray, IntArray, Norm
 from affinedp.compiling import STEPS_PER_CALL, Compiled
 from affinedp.domains.component import Component, Network, network_of
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.exact.canonical import EPS
 from affinedp.exact.modular import inverses
+from affinedp.neighbours.adjacency import overflow
 from affinedp.neighbours.circuits.compiled import (
     ACCURATE,
     COMPARED_BITS,
@@ -36,7 +36,6 @@ from affinedp.neighbours.circuits.compiled import (
     prime_words,
     probe_cycles,
 )
-from affinedp.neighbours.norms import overflow
 from affinedp.progress import Progress
 
 LEADING = 16
@@ -131,6 +130,8 @@ def list_circuits(
     With every block come the entries of circuits whose values floating point cannot tell.
     """
     width = len(component.entries)
+    if component.rank == 1 and width * (width - 1) // 2 > limit:
+        raise _too_many_to_list(width * (width - 1) // 2, limit)
     for search in _searches(component, np.zeros((0, width)), np.ones(width)):
         blocks, certain = _listed(search, limit, progress)
         if certain:
@@ -149,12 +150,7 @@ def _listed(
     suspected = 0
     for _ in _calls(search, 2, records, progress):
         if records.counters[1] > limit:
-            raise TooManyCircuitsError(
-                f"there are more than {limit:,} circuits; raise the limit, or ask for the "
-                "sensitivity, which does not store them",
-                float(records.counters[1]),
-                limit,
-            )
+            raise _too_many_to_list(records.counters[1], limit)
         block = records.buffer[: records.counters[2]].copy()
         records.counters[2] = 0
         suspects = records.take_suspects()
@@ -164,6 +160,15 @@ def _listed(
         if len(block) or len(suspects):
             blocks.append((search.expand(block), search.entries(suspects)))
     return blocks, not records.counters[4]
+
+
+def _too_many_to_list(count: float, limit: int) -> TooManyCircuitsError:
+    return TooManyCircuitsError(
+        f"there are more than {limit:,} circuits; raise the limit, or ask for the sensitivity, "
+        "which does not store them",
+        float(count),
+        limit,
+    )
 
 
 def _run(
@@ -204,7 +209,7 @@ def _worst_pair(
     component: Component, matrix: FloatArray, norm: Norm, reach: FloatArray, progress: Progress
 ) -> Leading:
     """One equation d·x: the circuits are e_i/d_i − e_j/d_j; try every pair, block by block."""
-    d = component.equations[[_nonzero_row(component)]].toarray()[0]
+    d = component.equations[[int(component.equations.indices[0])]].toarray()[0]
     d = d / _power_of_two(d)
     n = len(d)
     _refuse_if_too_many(n * (n - 1) / 2 * max(1, len(matrix)) / 50, "pairs")
@@ -268,10 +273,6 @@ def _highest(scores: FloatArray, most: int) -> IntArray:
     tied = np.flatnonzero(np.abs(scores - least) <= abs(least) * TIED)
     places = np.concatenate([above, tied])[:most]
     return np.asarray(places[scores[places] >= 0.0])
-
-
-def _nonzero_row(component: Component) -> int:
-    return int(component.equations.indices[0])
 
 
 # ---------------------------------------------------------------------- choosing and running

@@ -1,17 +1,20 @@
 // First views of control and consensus: the promise, noise over time, error over rounds.
 import { ask, Refused, save } from "./api.js";
 import { lines, network } from "./charts.js";
-import { chances, el, fill, find, later, LAWS, number, stale, upward } from "./dom.js";
+import { chances, claim, claimed, el, fill, find, later, LAWS, number, stale, upward, working } from "./dom.js";
 import { sized, state, write } from "./state.js";
 
 let open = "";
 
-function field(name, label, properties = {}, tag = "input") {
-  const box = el(tag, { id: `f-${name}`, spellcheck: "false", autocomplete: "off", ...properties });
-  box.addEventListener("input", () => { state[name] = box.value; write(); asked(); });
+function field(name, label, properties = {}, tag = "input", ...inside) {
+  const box = el(tag, { id: `f-${name}`, spellcheck: "false", autocomplete: "off", ...properties }, ...inside);
+  // a menu may be set with a change alone; after an input it says the same again
+  const said = () => { if (state[name] !== box.value) { state[name] = box.value; write(); asked(); } };
+  for (const event of ["input", "change"]) box.addEventListener(event, said);
   return el("div", { class: "field" }, el("label", { for: `f-${name}` }, label), box);
 }
 
+const menu = (name, label, choices) => field(name, label, {}, "select", choices.map(([value, text]) => el("option", { value }, text)));
 const numeric = { type: "number", min: "0", step: "any", inputmode: "decimal" };
 
 // Systems and networks to begin with; each sets the fields that it names.
@@ -35,18 +38,17 @@ const examples = (view) => el("p", { class: "quiet" }, "Try ", Object.entries(EX
 
 function panel(view, title, words, controls, pictures) {
   fill(find(`view-${view}`), el("h1", { class: "lead" }, title), el("div", { class: "columns" },
-    el("div", { class: "steps" }, el("section", { class: "card", "aria-label": "What is known" }, el("h2", {}, words), examples(view), controls, el("p", { class: "warn", role: "alert", id: `${view}-wrong`, hidden: true }), el("p", { class: "work", role: "status", id: `${view}-work`, hidden: true })),
+    el("div", { class: "steps" }, el("section", { class: "card", "aria-label": "What is known" }, el("h2", {}, words), examples(view), controls, el("p", { class: "warn", role: "alert", id: `${view}-wrong`, hidden: true }), el("div", { role: "status", id: `${view}-work` })),
       el("section", { class: "card", "aria-label": "Over time", id: `${view}-pictures` }, pictures)),
     el("aside", { class: "verdict", "aria-label": "Verdict" }, el("div", { class: "card", id: `${view}-verdict`, "aria-live": "polite" }))));
 }
 
 export function setUp() {
-  const promises = el("select", { id: "f-neighbours" }, [["time-local", "the state at any one time"], ["forward", "a jump of the state, at any time"], ["initial", "the first state only"], ["manifold", "any number (Definition 4)"]].map(([value, text]) => el("option", { value }, text)));
-  promises.addEventListener("change", () => { state.neighbours = promises.value; write(); asked(); });
+  const promises = menu("neighbours", "What must stay hidden", [["time-local", "the state at any one time"], ["forward", "a jump of the state, at any time"], ["initial", "the first state only"], ["manifold", "any number (Definition 4)"]]);
   panel("control", "Fresh noise at every step is averaged away.", "A plant sends its measurements", [
     el("div", { class: "grid wide" }, field("A", "A: how the state moves, x(t+1) = A x(t) + …", { rows: "3" }, "textarea"), field("C", "C: what is sent, y(t) = C x(t)", { rows: "3" }, "textarea")),
     el("div", { class: "grid" }, field("horizon", "Measurements", { type: "number", min: "1", max: "2000" }), field("reach", "μ: how far a state moves"), field("c_epsilon", "Privacy loss ε", numeric), field("c_delta", "δ", numeric)),
-    el("div", { class: "field" }, el("label", { for: "f-neighbours" }, "What must stay hidden"), promises)],
+    promises],
     [el("h2", {}, "Noise over time"), el("figure", {}, el("div", { id: "control-lines" }), el("figcaption", { class: "keys", id: "control-keys" })), el("p", { class: "buttons" }, el("button", { class: "plain", id: "control-script" }, "Take the script home"))]);
   const links = field("links", "Links: two names per line, and a weight if you like", { rows: "8" }, "textarea");
   const file = el("input", { type: "file", id: "f-network", accept: ".txt,.csv,.edgelist,.edges" });
@@ -59,11 +61,10 @@ export function setUp() {
     write();
     asked();
   });
-  const law = el("select", { id: "f-n_law" }, [["auto", "the best"], ["gaussian", "Gaussian"], ["laplace", "Laplace"]].map(([value, text]) => el("option", { value }, text)));
-  law.addEventListener("change", () => { state.n_law = law.value; write(); asked(); });
+  const law = menu("n_law", "Law of the noise", [["auto", "the best"], ["gaussian", "Gaussian"], ["laplace", "Laplace"]]);
   panel("consensus", "Agents find their average without showing their values.", "A network of agents", [
     links, el("p", { class: "quiet" }, el("label", { class: "link file" }, "or read the links from a file", file)),
-    el("div", { class: "grid" }, field("n_epsilon", "Privacy loss ε", numeric), field("n_delta", "δ", numeric), field("n_mu", "μ: how far a value moves", numeric), field("spread", "Values at first lie between 0 and", numeric), field("rounds", "Rounds", { type: "number", min: "1", max: "2000" }), el("div", { class: "field" }, el("label", { for: "f-n_law" }, "Law of the noise"), law))],
+    el("div", { class: "grid" }, field("n_epsilon", "Privacy loss ε", numeric), field("n_delta", "δ", numeric), field("n_mu", "μ: how far a value moves", numeric), field("spread", "Values at first lie between 0 and", numeric), field("rounds", "Rounds", { type: "number", min: "1", max: "2000" }), law)],
     [el("h2", {}, "Error over rounds"), el("figure", {}, el("div", { id: "consensus-lines" }), el("figcaption", { class: "keys" }, [["ours", "what an agent holds"], ["independent", "what it sends"], ["added", "corrected by its own noise"]].map(([kind, words]) => el("span", {}, el("i", { class: `key ${kind}` }), words)))), el("p", { class: "buttons" }, el("button", { class: "plain", id: "consensus-script" }, "Take the script home"))]);
 }
 
@@ -73,12 +74,7 @@ function wrong(view, message) {
   place.textContent = message;
 }
 
-function working(view) {
-  return (progress, stop) => {
-    find(`${view}-work`).hidden = false;
-    fill(find(`${view}-work`), el("progress", { max: 1, value: progress.share, "aria-label": "Progress" }), `${progress.note} `, el("button", { class: "plain", onclick: stop }, "Cancel"));
-  };
-}
+const follow = (view) => (progress, stop) => fill(find(`${view}-work`), working(progress, stop));
 
 async function update() {
   const view = open;
@@ -87,18 +83,18 @@ async function update() {
     if (view === "control") showControl((await ask("control", "/api/control", {
       A: state.A, C: state.C, mu: state.reach, neighbours: state.neighbours,
       horizon: sized(state.horizon), epsilon: sized(state.c_epsilon), delta: sized(state.c_delta),
-    }, working(view))).answer);
+    }, follow(view))).answer);
     else showConsensus((await ask("consensus", "/api/consensus", {
       links: state.links, rounds: sized(state.rounds), mu: sized(state.n_mu), spread: sized(state.spread), law: state.n_law,
       epsilon: sized(state.n_epsilon), delta: sized(state.n_delta),
-    }, working(view))).answer);
+    }, follow(view))).answer);
     stale([`${view}-verdict`, `${view}-pictures`], false);
   } catch (error) {
     if (error.name === "AbortError") return;
     if (!(error instanceof Refused)) throw error;
     wrong(view, error.message);
   }
-  find(`${view}-work`).hidden = true;
+  fill(find(`${view}-work`));
   delete document.body.dataset.busy;
 }
 
@@ -118,20 +114,21 @@ export function show(view) {
   update();
 }
 
-const claim = (before, after, kept) => el("p", { class: "claim" }, el("span", { class: "meant" }, ...before), el("span", { class: "arrow", "aria-hidden": "true" }, "→"), el("span", { class: kept ? "really kept" : "really" }, "really ", el("b", {}, after)));
+const rests = ({ neighbours, basis, notes = [], warnings }) => el("details", {}, el("summary", {}, "What the promise rests on"),
+  el("ul", {}, [`The promise is about: ${neighbours}.`, `It rests on: ${basis}.`, ...notes, ...warnings].map((one) => el("li", {}, one))));
 
 function showControl(answer) {
   wrong("control", answer.cautions.join("\n"));
   fill(find("control-verdict"),
     el("p", { class: "eyebrow" }, "Fresh noise, right for one measurement"),
-    claim(["claimed ", el("b", {}, `ε = ${upward(answer.claimed)}`)], upward(answer.really), answer.really <= answer.claimed * 1.000001),
+    el("p", { class: "claim" }, claim(claimed(answer.claimed), "really ", upward(answer.really), answer.really <= answer.claimed * 1.000001)),
     el("p", { class: "said" }, `Sent ${number(Number(state.horizon), 9)} times, noise of ${number(answer.single)} is averaged away: an attacker guesses right up to `, el("b", { class: "sure" }, chances(answer.certainty_before)), " times."),
     el("hr"),
     el("p", { class: "eyebrow" }, answer.way[0].toUpperCase() + answer.way.slice(1)),
-    claim(["claimed ", el("b", {}, `ε = ${upward(answer.claimed)}`)], upward(answer.kept), true),
+    el("p", { class: "claim" }, claim(claimed(answer.claimed), "really ", upward(answer.kept), true)),
     el("p", { class: "saved" }, el("b", {}, `${number(answer.error, 3)} instead of ${number(answer.fresh.error, 3)}`), " typical error: what fresh noise needs that truly keeps the promise."),
     el("p", { class: "said" }, "An attacker who hears everything, and starts from a coin flip, guesses right at most ", el("b", { class: "sure" }, chances(answer.certainty)), " times."),
-    el("details", {}, el("summary", {}, "What the promise rests on"), el("ul", {}, [`The promise is about: ${answer.neighbours}.`, `It rests on: ${answer.basis}.`, ...answer.notes, ...answer.warnings].map((one) => el("li", {}, one)))));
+    rests(answer));
   const series = answer.outputs.map((values, i) => ({ kind: i ? `ours more${Math.min(i, 3)}` : "ours", values }));
   series.push({ kind: "independent", values: answer.times.map(() => answer.fresh.sigma) });
   fill(find("control-lines"), lines(answer.times, series, { title: "Standard deviation of the noise on each measurement", below: "measurement" }));
@@ -143,11 +140,11 @@ function showConsensus(answer) {
   wrong("consensus", "");
   fill(find("consensus-verdict"),
     el("p", { class: "eyebrow" }, `${answer.agents.length} agents, ${LAWS[answer.law]} noise`),
-    claim(["each sends its value with noise of ", el("b", {}, number(answer.noise, 3))], `ε = ${upward(answer.kept)}`, true),
+    el("p", { class: "claim" }, claim(["each sends its value with noise of ", el("b", {}, number(answer.noise, 3))], "really ", `ε = ${upward(answer.kept)}`, true)),
     el("div", { class: "pairplot" }, network(answer.agents, answer.places, answer.links, "The network")),
     el("p", { class: "saved" }, el("b", {}, number(answer.limits.message, 3)), " typical error of the average, read from the messages; ", el("b", {}, number(answer.limits.state, 3)), " from what an agent holds."),
     el("p", { class: "said" }, "An attacker who hears every message, and starts from a coin flip, guesses one agent’s change right at most ", el("b", { class: "sure" }, chances(answer.certainty)), " times."),
-    el("details", {}, el("summary", {}, "What the promise rests on"), el("ul", {}, [`The promise is about: ${answer.neighbours}.`, `It rests on: ${answer.basis}.`, ...answer.warnings].map((one) => el("li", {}, one)))));
+    rests(answer));
   const rounds = answer.errors.state.map((_, i) => i);
   fill(find("consensus-lines"), lines(rounds, [{ kind: "ours", values: answer.errors.state }, { kind: "independent", values: answer.errors.message }, { kind: "added", values: answer.errors.corrected }], { title: "Typical error of the average, round by round", below: "round" }));
   find("consensus-script").onclick = () => save("consensus.py", answer.script, "text/x-python");

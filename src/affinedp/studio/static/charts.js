@@ -19,13 +19,22 @@ export function pair(curve, title) {
   const across = (value) => ((value - low) / (high - low)) * (width - 8) + 4;
   const most = Math.max(...curve.density);
   const up = (value) => base - (value / most) * (base - 10);
+  const gaps = curve.x.slice(1).map((x, i) => x - curve.x[i]);
+  const thick = curve.whole ? Math.max(1, Math.min(14, 0.4 * (across(Math.min(...gaps)) - across(0)))) : 0;
   for (const [kind, by] of [["gone", 0], ["here", curve.shift]]) {
+    if (curve.whole) { // bars side by side: both have the same values
+      for (const [i, x] of curve.x.entries()) {
+        const left = across(x + by) - (kind === "gone" ? thick : 0);
+        if (left >= 0 && left + thick <= width) made.append(svg("rect", { class: `point ${kind}`, x: left.toFixed(1), y: up(curve.density[i]).toFixed(1), width: thick.toFixed(1), height: (base - up(curve.density[i])).toFixed(1) }));
+      }
+      continue;
+    }
     const points = curve.x.map((x, i) => [across(x + by), up(curve.density[i])]).filter(([x]) => x >= 0 && x <= width);
     made.append(svg("path", { class: `area ${kind}`, d: `${line(points)}L${points.at(-1)[0].toFixed(1)} ${base}L${points[0][0].toFixed(1)} ${base}Z` }));
     made.append(svg("path", { class: `curve ${kind}`, d: line(points) }));
   }
   made.append(svg("line", { class: "axis", x1: 4, x2: width - 4, y1: base, y2: base }));
-  made.append(svg("text", { class: "tick", x: width / 2, y: height - 4, "text-anchor": "middle" }, "what an attacker sees"));
+  made.append(svg("text", { class: "tick", x: width / 2, y: height - 4, "text-anchor": "middle" }, curve.whole ? "what an attacker sees: whole numbers" : "what an attacker sees"));
   return made;
 }
 

@@ -33,6 +33,24 @@ export function fill(target, ...children) {
 
 const same = (one, other) => ["id", "name", "value", "aria-label"].every((name) => name === "value" && one.type === "number" ? true : one.getAttribute(name) === other.getAttribute(name)) && one.textContent === other.textContent;
 
+// What is being done, and a way to stop it.
+export const working = ({ note, share }, stop) =>
+  el("div", { class: "work" }, el("progress", { "aria-label": "Progress", value: share }), el("span", {}, `${note || "working"} …`), stop ? el("button", { class: "plain", onclick: stop }, "Cancel") : null);
+
+// Rows of texts, each with its name first.
+export const table = (heads, rows, caption = null) =>
+  el("table", {}, caption && el("caption", {}, caption), el("thead", {}, el("tr", {}, heads.map((one) => el("th", { scope: "col" }, one)))),
+    el("tbody", {}, rows.map(([name, ...cells]) => el("tr", {}, el("th", { scope: "row" }, name), cells.map((one) => el("td", {}, one))))));
+
+// What was claimed, and what is really kept.
+export const claim = (before, words, after, kept, id) => [
+  el("span", { class: "meant" }, before), el("span", { class: "arrow", "aria-hidden": "true" }, "→"),
+  el("span", { class: kept ? "really kept" : "really" }, words, el("b", id ? { id } : {}, after))];
+export const claimed = (epsilon) => ["claimed ", el("b", {}, `ε = ${upward(epsilon)}`)];
+
+// What an equation costs that was found for noise of some ε.
+export const forgotten = (one, epsilon) => (one.cost === null ? "" : ` If it is forgotten, ε = ${epsilon} is really ${one.note.startsWith("at least") ? "at least " : ""}${one.cost_text}.`);
+
 export function show(target, yes) {
   target.hidden = !yes;
 }

@@ -1,6 +1,6 @@
 // Functions of what was published from this page, such as shares, with intervals.
 import { ask } from "./api.js";
-import { el, fill, find, later, number, show } from "./dom.js";
+import { el, fill, find, later, number, show, table, working } from "./dom.js";
 
 let published = null;
 
@@ -30,11 +30,11 @@ async function look() {
   fill(place);
   if (!formula) return;
   try {
-    const told = (await ask("function", "/api/release/function", { ticket: published, formula }, (progress) => fill(place, el("p", { class: "quiet" }, `${progress.note || "working"} …`)))).answer;
+    const told = (await ask("function", "/api/release/function", { ticket: published, formula }, (progress) => fill(place, working(progress)))).answer;
     const values = told.values.map((value) => value.replaceAll("-inf", "−∞").replaceAll("inf", "∞"));
     fill(place, told.rows === 1
       ? el("p", { class: "said" }, `${formula} = `, el("b", { id: "share" }, values[0]))
-      : el("table", {}, el("thead", {}, el("tr", {}, ["row", formula].map((one) => el("th", { scope: "col" }, one)))), el("tbody", {}, values.map((value, i) => el("tr", {}, el("th", { scope: "row" }, String(i + 1)), el("td", {}, value))))),
+      : table(["row", formula], values.map((value, i) => [String(i + 1), value])),
       told.rows > values.length ? el("p", { class: "quiet" }, `The first ${values.length} of ${number(told.rows, 9)} rows; all of them: affinedp report mechanism.json published.csv --function.`) : null,
       told.warnings.map((words) => el("p", { class: "warn" }, words)),
       el("p", { class: "quiet" }, `${told.how}.`));

@@ -1,6 +1,6 @@
 // Step 4: files that do what the page shows; publishing only with a ledger, after a preview.
 import { ask, save } from "./api.js";
-import { el, fill, find, number, upward } from "./dom.js";
+import { el, fill, find, number, upward, working } from "./dom.js";
 import * as functions from "./functions.js";
 import { fileName } from "./known.js";
 import { question, state } from "./state.js";
@@ -36,7 +36,7 @@ async function preview() {
   const rows = document.querySelector("input[name=rows]:checked").value;
   try {
     const wanted = { question: question(), file: state.file, ledger: find("ledger").value.trim(), rows, label: "studio" };
-    const told = (await ask("preview", "/api/release/preview", wanted, waiting(place))).answer;
+    const told = (await ask("preview", "/api/release/preview", wanted, (progress, stop) => fill(place, working(progress, stop)))).answer;
     const lines = [
       `${number(told.rows, 9)} row${told.rows === 1 ? "" : "s"} of ${fileName()} would be published, and ${number(told.charges, 9)} release${told.charges === 1 ? "" : "s"} of ε = ${upward(told.epsilon)} charged.`,
       `The ledger “${told.ledger}” protects ${told.protects || "one secret"}: ε = ${upward(told.spent)} of ${number(told.cap)} is spent, ${number(told.remaining)} is left.`,
@@ -49,9 +49,6 @@ async function preview() {
   }
 }
 
-const waiting = (place) => (progress, stop) =>
-  fill(place, el("div", { class: "work" }, el("progress", { "aria-label": "Progress", value: progress.share }), el("span", {}, `${progress.note || "working"} …`), stop ? el("button", { class: "plain", onclick: stop }, "Cancel") : null));
-
 // With 409 a job was stopped, with 500 it failed, and with 0 nobody answers.
 function said(place, error, unsure) {
   if (error.name === "AbortError") return;
@@ -63,7 +60,7 @@ async function publish(ticket, button) {
   button.disabled = true;
   try {
     // no Cancel: what is charged is charged, and a job of its own name is not replaced
-    const told = (await ask(`publish-${ticket}`, "/api/release/publish", { ticket }, (progress) => waiting(place)(progress, null))).answer;
+    const told = (await ask(`publish-${ticket}`, "/api/release/publish", { ticket }, (progress) => fill(place, working(progress)))).answer;
     save("published.csv", told.csv, "text/csv");
     const left = told.spent === null ? "" : ` ε = ${upward(told.spent)} is spent now, ${number(told.remaining)} is left.`;
     functions.offer(ticket, told.names, fileName());

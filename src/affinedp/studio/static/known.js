@@ -1,6 +1,6 @@
 // Step 1: equations as text, checked while they are typed, or suggested by a file.
-import { ask, forget, get, Refused, upload } from "./api.js";
-import { el, fill, find, number, show } from "./dom.js";
+import { ask, forget, Refused, upload } from "./api.js";
+import { el, fill, find, forgotten, number, show, working } from "./dom.js";
 import * as rows from "./rows.js";
 import { also, DEFAULTS, labels, state } from "./state.js";
 
@@ -39,12 +39,13 @@ export function setUp(changed, most) {
   limit = most;
   find("equations").addEventListener("input", (event) => {
     state.equations = event.target.value;
-    grow();
+    refresh();
     changed();
   });
   find("also").addEventListener("input", (event) => {
     const names = event.target.value.split(",").map((name) => name.trim()).filter(Boolean);
-    state.also = names.length ? JSON.stringify([...new Set(names)]) : "";
+    const rest = new Set([...also().filter((name) => mentioned().has(name)), ...names]);
+    state.also = rest.size ? JSON.stringify([...rest]) : "";
     changed();
   });
   for (const button of document.querySelectorAll("[data-example]"))
@@ -70,8 +71,9 @@ function grow() {
 
 export function refresh() {
   if (find("equations").value !== state.equations) find("equations").value = state.equations;
-  if (find("also") !== document.activeElement) find("also").value = also().join(", ");
-  if (state.also) find("also-row").open = true;
+  const alone = also().filter((name) => !mentioned().has(name));
+  if (find("also") !== document.activeElement) find("also").value = alone.join(", ");
+  if (state.also) find("also-row").open = alone.length > 0;
   for (const choice of document.querySelectorAll("input[name=row-is]")) choice.checked = choice.value === state.row;
   show(find("row-is"), state.ask !== "" && !(outline && outline.rows <= 1));
   show(find("row-is-said"), state.ask !== "" && state.row === "person");
@@ -108,7 +110,6 @@ async function choose(file, changed) {
 // Examples go; so does every equation that names something else than its columns.
 function about({ columns, rows: count }) {
   const examples = [...document.querySelectorAll("[data-example]")].map((button) => button.dataset.example);
-  const named = (line) => [...line.matchAll(/`((?:[^`]|``)*)`|[\p{L}_][\p{L}\p{N}_]*/gu)].map((one) => one[1]?.replaceAll("``", "`") ?? one[0]);
   const own = examples.includes(state.equations.trim()) ? [] : written().filter((line) => named(line).every((name) => columns.includes(name)));
   state.equations = own.join("\n");
   state.also = columns.length <= MOST_AT_ONCE ? JSON.stringify(columns) : "";
@@ -143,7 +144,7 @@ function showFile(changed) {
   say(
     el("p", {}, el("b", {}, outline.name), ` · ${number(outline.rows, 9)} rows, ${outline.columns.length} columns, ${bytes(outline.bytes)}`),
     el("ul", { class: "chips", "aria-label": "Columns" }, columns),
-    found ? null : el("p", { class: "quiet" }, "So far only the names of the columns were read. Looking for equations reads the numbers; what it finds is for you alone."),
+    found ? null : el("p", { class: "quiet" }, "So far only the names of the columns are shown. Looking for equations compares the numbers; what it finds is for you alone."),
     el("p", { class: "buttons" }, found ? null : look, drop),
     el("div", { id: "found", "aria-live": "polite" }, found ? suggestions(changed) : null),
     found ? rows.showRows(found, state.file) : null,
@@ -154,9 +155,7 @@ async function discover(changed) {
   const place = find("found");
   try {
     const question = { file: state.file, known: [], epsilon: Number(state.epsilon) || 1, delta: Number(state.delta) || 0 };
-    const told = (await ask("discover", "/api/discover", question, (progress, stop) =>
-      fill(place, el("div", { class: "work" }, el("progress", { "aria-label": "Progress" }), el("span", {}, `${progress.note || "looking"} …`), el("button", { class: "plain", onclick: stop }, "Cancel"))),
-    )).answer;
+    const told = (await ask("discover", "/api/discover", question, (progress, stop) => fill(place, working(progress, stop)))).answer;
     rows.learned(told);
     found = { ...told, epsilon: question.epsilon }; // the costs are about this ε, whatever comes later
     if (state.also) state.also = JSON.stringify(told.numbers); // labels are no numbers
@@ -168,6 +167,8 @@ async function discover(changed) {
   }
 }
 
+const named = (line) => [...line.matchAll(/`((?:[^`]|``)*)`|[\p{L}_][\p{L}\p{N}_]*/gu)].map((one) => one[1]?.replaceAll("``", "`") ?? one[0]);
+const mentioned = () => new Set(written().filter((line) => !line.startsWith("#")).flatMap(named));
 const written = () => state.equations.split("\n").map((line) => line.trim()).filter(Boolean);
 
 function suggestions(changed) {
@@ -190,10 +191,9 @@ function suggestions(changed) {
   const listed = (equations, doubt) => el("ul", { class: "found" }, equations.map((one) => {
       const taken = [one.text, one.total].some((form) => form && written().includes(form));
       const refused = no.includes(one.text);
-      const cost = one.cost === null ? "" : ` If it is forgotten, ε = ${found.epsilon} is really ${one.note.startsWith("at least") ? "at least " : ""}${one.cost_text}.`;
       return el("li", { class: taken ? "taken" : refused ? "refused" : "" },
         el("code", {}, text(one)),
-        el("span", { class: "quiet" }, `${one.pattern}, holds in ${one.holds} rows${doubt}.${cost}`),
+        el("span", { class: "quiet" }, `${one.pattern}, holds in ${one.holds} rows${doubt}.${forgotten(one, found.epsilon)}`),
         el("span", { class: "buttons" },
           el("button", { class: "plain", "aria-pressed": String(taken), "aria-label": `Everyone knows ${text(one)}`, onclick: () => accept(one) }, "Everyone knows it"),
           el("button", { class: "plain", "aria-pressed": String(refused), "aria-label": `Not public: ${text(one)}`, onclick: () => reject(one) }, "Not public")));
@@ -205,7 +205,7 @@ function suggestions(changed) {
     changed();
   };
   return [
-    el("h3", {}, found.equations.length ? "Equations found in it: which of them does everyone know?" : "No equation between columns was found. That there is none is not proved."),
+    el("h3", {}, heading(found)),
     listed(found.equations, ""),
     found.equations.length > 1 ? el("p", { class: "buttons" }, all) : null,
     people && found.equations.some((one) => one.total) ? el("p", { class: "quiet" }, "Accepting a total says that people are counted in its parts.") : null,
@@ -215,7 +215,14 @@ function suggestions(changed) {
   ];
 }
 
+function heading({ equations, doubtful }) {
+  if (equations.length) return "Equations found in it: which of them does everyone know?";
+  if (doubtful.length === 1) return "1 equation holds, but on too few rows or numbers to tell it from chance:";
+  if (doubtful.length) return `${doubtful.length} equations hold, but on too few rows or numbers to tell them from chance:`;
+  return "No equation between columns was found. That there is none is not proved.";
+}
+
 // Columns whose numbers were looked at and can hardly be anything but counts.
 export const counts = () => found?.counts ?? [];
+export const looked = () => found !== null;
 export const fileName = () => (outline && state.file ? outline.name : "");
-export { get };

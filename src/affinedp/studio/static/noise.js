@@ -1,13 +1,15 @@
 // Steps 2 and 3 and the verdict: what forgetful noise gives away, and the noise that does not.
 import { bars, graph, pair } from "./charts.js";
-import { chances, el, fill, find, number, show, signed, stale, upward } from "./dom.js";
-import { counts } from "./known.js";
+import { chances, claim, claimed, el, fill, find, number, show, signed, stale, table, upward } from "./dom.js";
+import { counts, looked } from "./known.js";
 import { moves, setMoves, state, unsaid } from "./state.js";
 
 const MOST_BOXES = 60;
 // ε from 0.01 to 20 on the slider, in equal ratios
 const [LEAST, MOST] = [Math.log(0.01), Math.log(20)];
 let shown = null;
+// the columns that fields stand for: somebody may be writing in them
+let fields = "";
 
 export const current = () => shown;
 
@@ -20,20 +22,26 @@ export function showNames(names, changed) {
   const left = counts().filter((name) => names.includes(name) && !(name in own));
   show(find("counts-all"), left.length > 0);
   find("counts-all").textContent = `These count people, μ = 1: ${left.join(", ")}`;
-  find("counts-all").onclick = () => { setMoves({ ...own, ...Object.fromEntries(left.map((name) => [name, 1])) }); changed(); };
+  find("counts-all").onclick = () => { setMoves({ ...Object.fromEntries(left.map((name) => [name, 1])), ...moves() }); changed(); };
+  show(find("counts-later"), !looked());
   find("counts").classList.toggle("asked", unsaid(names).length > 0);
   if (!open) return;
-  const boxes = names.slice(0, asked ? names.length : MOST_BOXES).map((name, i) =>
+  const named = names.slice(0, asked ? names.length : MOST_BOXES);
+  if (fields !== JSON.stringify([asked, named])) fill(find("moves"), named.map((name, i) =>
     el("label", { class: "box" }, el("span", {}, name),
-      el("input", { type: "number", min: "0", step: "any", id: `move-${i}`, value: String(own[name] ?? (asked ? "" : state.mu)), onchange: (event) => {
+      el("input", { type: "number", min: "0", step: "any", id: `move-${i}`, oninput: (event) => {
         const size = Number(event.target.value);
         const next = moves();
         if (Number.isFinite(size) && event.target.value !== "" && (asked || size !== Number(state.mu))) next[name] = size;
         else delete next[name];
         setMoves(next);
         changed();
-      } })));
-  fill(find("moves"), boxes);
+      } }))));
+  fields = JSON.stringify([asked, named]);
+  named.forEach((name, i) => {
+    const box = find(`move-${i}`);
+    if (box !== document.activeElement) box.value = String(own[name] ?? (asked ? "" : state.mu));
+  });
 }
 
 export function refresh() {
@@ -66,8 +74,7 @@ export function outdated() {
 const certainty = (answer) => [
   "Whoever must tell whether the secret changed goes from a coin flip, 50 of 100, to at most ",
   el("b", { class: "sure" }, chances(answer.certainty)),
-  answer.delta ? " right guesses" : " sure, whatever comes out",
-  ` (on average at most ${chances(answer.odds)} right guesses).`,
+  answer.delta ? " right guesses." : " sure, whatever comes out.",
 ];
 
 export function showLeak(answer) {
@@ -81,13 +88,7 @@ export function showLeak(answer) {
   fill(find("graph-caption"), "Hardest to hide: ", el("b", { class: "bad" }, words), `. Ordinary noise sees each number alone; an attacker sees them together.${more}`);
   show(find("bare"), answer.public.length > 0);
   fill(find("bare"), `Everyone can compute ${answer.public.join(", ")} from the equations: no noise can hide that.`);
-  const really = upward(answer.really);
-  fill(
-    find("claim"),
-    el("span", { class: "meant" }, "claimed ", el("b", {}, `ε = ${upward(answer.claimed)}`)),
-    el("span", { class: "arrow", "aria-hidden": "true" }, "→"),
-    el("span", { class: answer.kept ? "really kept" : "really" }, answer.exact ? "really " : "really up to ", el("b", { id: "really" }, really)),
-  );
+  fill(find("claim"), claim(claimed(answer.claimed), answer.exact ? "really " : "really up to ", upward(answer.really), answer.kept, "really"));
   fill(find("pair-before"), pair(answer.curve, "What an attacker sees of ordinary noise, with and without the secret change"));
   fill(find("odds-before"), certainty(answer));
   find("verdict-leak").classList.toggle("bad", !answer.kept);
@@ -142,20 +143,22 @@ const SHAPES = {
 };
 
 function showLaws(answer, changed) {
+  const named = (law) => answer.laws[law] + (answer.whole && law === answer.law ? " on integers" : "");
   const errors = new Map(answer.alternatives.map((one) => [one.law, one]));
   const options = ["auto", ...Object.keys(answer.laws)].map((law) => {
     const other = errors.get(law);
     let words = "";
-    if (law === "auto") words = state.law === "auto" ? `takes ${answer.laws[answer.law]}: error ${number(answer.error)}` : "the least error of all";
+    if (law === "auto") words = state.law === "auto" ? `takes ${named(answer.law)}: error ${number(answer.error)}` : "the least error of all";
     else if (law === answer.law) words = `error ${number(answer.error)}`;
     else if (other?.designed) words = `error ${number(other.error)}`;
     else if (other) words = other.error ? `at least ${number(other.error)}` : "not designed";
+    else if (answer.whole) words = "not whole";
     const barred = law === "gaussian" && !Number(state.delta);
     if (barred) words = "needs δ > 0";
     words = [SHAPES[law], words].filter(Boolean).join(": ");
     return el("label", { class: barred ? "barred" : "" },
       el("input", { type: "radio", name: "law", value: law, checked: state.law === law, disabled: barred, onchange: () => { state.law = law; changed(); } }),
-      el("b", {}, law === "auto" ? "The best" : answer.laws[law]), el("span", {}, words));
+      el("b", {}, law === "auto" ? "The best" : named(law)), el("span", {}, words));
   });
   fill(find("laws"), el("legend", { class: "sr" }, "Law of the noise"), options);
   const bound = answer.lower_bound ? `No noise of any law can do better than ${Math.floor(100 * answer.least_share)} % of this error. ` : "";
@@ -174,11 +177,10 @@ function showBars(answer) {
   fill(find("bars"), bars(rows, kinds, "Standard deviation of the noise on each number"));
   const left = rows.length - 24;
   fill(find("bars-keys"), kinds.map((kind) => el("span", {}, el("i", { class: `key ${kind}` }), words[kind])), left > 0 ? el("span", {}, `${left} more numbers in the intervals below.`) : null);
-  const head = el("tr", {}, ["level", "numbers", "this noise", "independent", ...(answer.added ? ["cells, added up"] : [])].map((one) => el("th", { scope: "col" }, one)));
-  const body = answer.levels.map((one) => el("tr", {}, el("th", { scope: "row" }, one.level === 0 ? "top totals" : `${one.level} below`), el("td", {}, number(one.numbers, 9)), one.noise.map((value) => el("td", {}, number(value)))));
-  fill(find("levels"), answer.levels.length > 1 ? el("table", {}, el("caption", {}, "Typical noise by level"), el("thead", {}, head), el("tbody", {}, body)) : null);
-  const intervals = answer.entries.slice(0, 200).map((one) => el("tr", {}, el("th", { scope: "row" }, one.name), el("td", {}, `± ${number(one.half)}`)));
-  fill(find("intervals"), el("table", {}, el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "number"), el("th", { scope: "col" }, "published number"))), el("tbody", {}, intervals)), el("p", { class: "quiet" }, `Each by itself: ${answer.interval}.`));
+  const heads = ["level", "numbers", "this noise", "independent", ...(answer.added ? ["cells, added up"] : [])];
+  const levels = answer.levels.map((one) => [one.level === 0 ? "top totals" : `${one.level} below`, number(one.numbers, 9), ...one.noise.map((value) => number(value))]);
+  fill(find("levels"), levels.length > 1 ? table(heads, levels, "Typical noise by level") : null);
+  fill(find("intervals"), table(["number", "published number"], answer.entries.slice(0, 200).map((one) => [one.name, `± ${number(one.half)}`])), el("p", { class: "quiet" }, `Each by itself: ${answer.interval}.`));
 }
 
 function showFinePrint(answer) {
@@ -212,8 +214,7 @@ export function showFixed(answer) {
     fill(find("saved"));
     return;
   }
-  fill(find("claim-fixed"), el("span", { class: "meant" }, "claimed ", el("b", {}, `ε = ${upward(Number(state.epsilon))}`)), el("span", { class: "arrow", "aria-hidden": "true" }, "→"),
-    el("span", { class: "really kept" }, answer.exact ? "really " : "really at most ", el("b", { id: "kept" }, upward(answer.kept))));
+  fill(find("claim-fixed"), claim(claimed(Number(state.epsilon)), answer.exact ? "really " : "really at most ", upward(answer.kept), true, "kept"));
   fill(find("pair-after"), pair(answer.curve, "What an attacker sees of the designed noise, with and without the secret change"));
   fill(find("odds-after"), certainty(answer));
   const share = Math.floor(100 * answer.saved + 1e-6);

@@ -1,7 +1,7 @@
 // Equations between rows: the page publishes each row by itself, so they are shown, written into
 // the description of the table, and looked at as a whole.
 import { ask, save } from "./api.js";
-import { el, fill, find, number } from "./dom.js";
+import { el, fill, find, forgotten, number, table, working } from "./dom.js";
 
 let text = "";
 let tied = 0;
@@ -45,10 +45,9 @@ export function showRows(found, file) {
   const place = el("div", { id: "table-said", "aria-live": "polite" });
   const area = el("textarea", { id: "table-text", rows: String(Math.min(18, text.split("\n").length + 1)), spellcheck: "false", "aria-describedby": "table-hint", oninput: (event) => { text = event.target.value; } });
   area.value = text;
-  const cost = (one) => (one.cost === null ? "" : ` If it is forgotten, ε = ${found.epsilon} is really ${one.note.startsWith("at least") ? "at least " : ""}${one.cost_text}.`);
   return el("details", { id: "rows-card", open: tied > 0 },
     el("summary", {}, tied ? `Equations between rows: ${tied === 60 ? "60 or more" : tied} found` : "Equations between rows: none found"),
-    found.between.length ? el("ul", { class: "found" }, found.between.slice(0, 8).map((one) => el("li", {}, el("code", {}, one.text), el("span", { class: "quiet" }, `${one.pattern}.${cost(one)}`)))) : null,
+    found.between.length ? el("ul", { class: "found" }, found.between.slice(0, 8).map((one) => el("li", {}, el("code", {}, one.text), el("span", { class: "quiet" }, `${one.pattern}.${forgotten(one, found.epsilon)}`)))) : null,
     found.between.length > 8 ? el("p", { class: "quiet" }, `and ${found.between.length - 8} more`) : null,
     el("p", { id: "table-hint", class: "quiet" }, "The steps below publish every row by itself and do not cover equations between rows. If the public knows one, publish the table as a whole: keep below what the public knows, and save it."),
     el("label", { for: "table-text" }, "Description of the table"),
@@ -61,14 +60,11 @@ export function showRows(found, file) {
 }
 
 async function look(file, place) {
-  const waiting = (progress, stop) => fill(place, el("div", { class: "work" }, el("progress", { "aria-label": "Progress" }), el("span", {}, `${progress.note || "working"} …`), el("button", { class: "plain", onclick: stop }, "Cancel")));
   try {
-    const told = (await ask("table", "/api/table", { file, text }, waiting)).answer;
-    const head = el("tr", {}, ["level", "numbers", "noise", "95 of 100 within"].map((one) => el("th", { scope: "col" }, one)));
-    const body = told.levels.map((one) => el("tr", {}, el("th", { scope: "row" }, one.level), el("td", {}, number(one.numbers, 9)), el("td", {}, number(one.noise)), el("td", {}, `± ${number(one.half)}`)));
+    const told = (await ask("table", "/api/table", { file, text }, (progress, stop) => fill(place, working(progress, stop)))).answer;
     fill(place,
       told.tied ? null : el("p", { class: "warn" }, "Nothing in this description ties rows: hierarchy, row_totals or changes would."),
-      el("table", {}, el("thead", {}, head), el("tbody", {}, body)),
+      table(["level", "numbers", "noise", "95 of 100 within"], told.levels.map((one) => [one.level, number(one.numbers, 9), number(one.noise), `± ${number(one.half)}`])),
       el("pre", { class: "promise" }, told.promise),
       el("p", { class: "quiet" }, "Nothing was spent, and no private number was used."));
   } catch (error) {

@@ -1,6 +1,7 @@
 """Garbage in: a clear AffineDPError or exit code 2, never a traceback, a hang or a number.
 
-Thousands of cases through the readers of problems, mechanisms, data files and ledgers.
+Through the readers of problems, mechanisms and data files: hundreds of cases in ``make test``,
+hundreds of thousands in ``make fuzz``.
 """
 
 import io
@@ -9,7 +10,7 @@ from contextlib import redirect_stderr, redirect_stdout
 
 import pytest
 import typer
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import affinedp as adp
@@ -17,6 +18,7 @@ from affinedp.cli import app as cli
 from affinedp.cli import exits
 from affinedp.errors import AffineDPError
 from affinedp.files.data import read_table
+from fuzz.effort import examples
 
 COMMANDS = typer.main.get_command(cli.app)
 
@@ -59,7 +61,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=1500)
+@examples(1_500)
 @given(st.text(max_size=80) | st.lists(PIECES, max_size=12).map("".join))
 def test_problems_of_any_text(folder, text):
     path = folder / "p.toml"
@@ -69,7 +71,7 @@ def test_problems_of_any_text(folder, text):
     assert out == ""
 
 
-@settings(max_examples=1500)
+@examples(1_500)
 @given(st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=5))
 def test_problems_of_any_structure(folder, document):
     path = folder / "p.json"
@@ -103,7 +105,7 @@ def extreme_problems(draw):
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # of numbers that leave the range
-@settings(max_examples=600)
+@examples(600)
 @given(extreme_problems(), st.sampled_from(EXTREMES), st.sampled_from([0.0, 1e-300, 1e-6, 0.999]))
 def test_problems_of_extreme_numbers(folder, problem, epsilon, delta):
     """Every answer is a promise, a refusal or a clear no: nothing unexpected."""
@@ -115,7 +117,7 @@ def test_problems_of_extreme_numbers(folder, problem, epsilon, delta):
         assert code in (exits.KEPT, exits.NOT_KEPT, exits.BAD_INPUT), err
 
 
-@settings(max_examples=1000)
+@examples(1_000)
 @given(st.binary(max_size=120) | st.text(max_size=60).map(lambda t: ("a,b,c\n" + t).encode()))
 def test_data_files(folder, content):
     path = folder / "d.csv"
@@ -132,7 +134,7 @@ def test_data_files(folder, content):
     assert mechanism.manifold.contains(table[["a", "b", "c"]].to_numpy(dtype=float))
 
 
-@settings(max_examples=1500)
+@examples(1_500)
 @given(
     st.dictionaries(st.sampled_from(["format", "stated", "saved"]), VALUES),
     st.dictionaries(st.sampled_from(["adjacency", "strategy", "noise", "proof", "design"]), VALUES),
