@@ -3,8 +3,10 @@
 import errno
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import warnings
 
 import pytest
@@ -13,6 +15,7 @@ from typer.testing import CliRunner
 
 from affinedp.cli import exits
 from affinedp.cli.app import app
+from affinedp.cli.options import attended
 
 PROBLEM = """
 equations = ["a + b = c"]
@@ -103,6 +106,27 @@ def test_interrupted(capsys):
     app = typer.Typer()
     app.command()(raising(KeyboardInterrupt()))
     assert ends(lambda: app([]), capsys)[0] == exits.INTERRUPTED
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_while_the_lock_of_the_event_is_held(number):
+    """It comes between two instructions of the wait for it: setting it there waits for ever."""
+    sent = []
+
+    def within(frame, event, _):
+        held = frame.f_code is threading.Condition.wait.__code__ and event == "call"
+        if held and not sent:
+            sent.append(number)
+            signal.raise_signal(number)
+
+    with attended() as stop:
+        sys.setprofile(within)
+        try:
+            ended = stop.wait(60.0)
+        finally:
+            sys.setprofile(None)
+    assert sent
+    assert ended
 
 
 def test_warnings_go_to_standard_error(capsys):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import logging
 import signal
 import threading
@@ -81,7 +82,8 @@ def attended() -> Iterator[threading.Event]:
     def end(number: int, frame: Any) -> None:
         if stop.is_set() and number == signal.SIGINT:
             raise KeyboardInterrupt
-        stop.set()
+        # not from here: this thread may be waiting for the event, and hold its lock
+        _thread.start_new_thread(stop.set, ())
 
     handler = _OnStderr()
     package = logging.getLogger("affinedp")
