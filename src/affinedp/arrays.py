@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any, Literal, ParamSpec, TypeAlias, TypeVar
 
@@ -70,13 +70,14 @@ def _threads() -> Any:
     return ThreadpoolController()
 
 
-def one_thread() -> AbstractContextManager[Any]:
-    """Return what keeps linear algebra on one thread.
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Keep linear algebra on one thread, in a block or, as a decorator, in a function.
 
     More threads than idle cores cost far more than they gain, and change the last digits.
     """
-    limited: AbstractContextManager[Any] = _threads().limit(limits=1, user_api="blas")
-    return limited
+    with _threads().limit(limits=1, user_api="blas"):
+        yield
 
 
 def is_sparse(value: object) -> bool:

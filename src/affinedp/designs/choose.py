@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import Matrix, dense, within_range
+from affinedp.arrays import Matrix, dense, one_thread, within_range
 from affinedp.designs.bounds import dual_value, with_least
 from affinedp.designs.effort import Budget, Effort
 from affinedp.designs.fit import Candidate, independent_noise
@@ -68,6 +68,7 @@ ROUNDING = 1e-9
 
 
 @within_range
+@one_thread()
 def design(
     manifold: AffineManifold,
     *,
@@ -178,6 +179,7 @@ def design(
 
 
 @within_range
+@one_thread()
 def design_knorm(
     manifold: AffineManifold,
     *,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, Matrix, dense, is_identity, within_range
+from affinedp.arrays import FloatArray, Matrix, dense, is_identity, one_thread, within_range
 from affinedp.designs.bounds import COORDINATES, LeastGaussian, proof_of, with_least
 from affinedp.designs.fit import Candidate, at_the_limit
 from affinedp.designs.least_trace import LeastTrace, least_trace
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
 
 
 @within_range
+@one_thread()
 def design_gaussian(
     manifold: AffineManifold,
     *,

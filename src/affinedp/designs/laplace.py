@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import Matrix, within_range
+from affinedp.arrays import Matrix, one_thread, within_range
 from affinedp.designs.choose import least_noise, positive_epsilon, pure_problem
 from affinedp.designs.effort import Effort
 from affinedp.designs.fit import at_the_limit, independent_noise
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 
 @within_range
+@one_thread()
 def design_laplace(
     manifold: AffineManifold,
     *,

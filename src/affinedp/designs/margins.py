@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from affinedp.arrays import FloatArray, within_range
+from affinedp.arrays import FloatArray, one_thread, within_range
 from affinedp.designs.least_margins import least_blocks, least_whole, measurable, scaled_rates
 from affinedp.designs.margins_workloads import least_workloads
 from affinedp.designs.problem import (
@@ -57,6 +57,7 @@ ADD_UP = "cells and add up"
 
 
 @within_range
+@one_thread()
 def design_margins(
     sizes: Sequence[int],
     margins: str | int | Iterable[Iterable[int]] = "<=2",

@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, within_range
+from affinedp.arrays import FloatArray, one_thread, within_range
 from affinedp.designs.least_margins import (
     LEAST_SHARE,
     least_blocks,
@@ -81,6 +81,7 @@ SETTLED, MOST_GROWN = 1e-7, 8
 
 
 @within_range
+@one_thread()
 def design_tree_margins(
     parent: ArrayLike,
     sizes: Sequence[int],

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, within_range
+from affinedp.arrays import FloatArray, one_thread, within_range
 from affinedp.designs.least_tree import (
     LEAST_WEIGHT,
     heaviest_sum,
@@ -63,6 +63,7 @@ class Candidate:
 
 
 @within_range
+@one_thread()
 def design_tree(
     parent: ArrayLike,
     *,
@@ -283,6 +284,7 @@ def _floor(tree: Totals, cost: FloatArray) -> FloatArray:
 
 
 @within_range
+@one_thread()
 def design_tree_for_targets(
     parent: ArrayLike,
     *,

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, within_range
+from affinedp.arrays import FloatArray, IntArray, one_thread, within_range
 from affinedp.designs.places import tree_margins_noise
 from affinedp.designs.tree import tree_noise, tree_noise_for_targets
 from affinedp.designs.tree_bound import PoorDesignError
@@ -51,6 +51,7 @@ MOST_DENSE = 700
 
 
 @within_range
+@one_thread()
 def design_table(description: TableDescription, layout: Layout, rows: int) -> DesignedNoise:
     """Design the noise for a table of so many rows; see :meth:`TableRelease.design`."""
     weights = layout.weights(description.weights, description.mu)
@@ -92,6 +93,7 @@ def _listed_design(
 
 
 @within_range
+@one_thread()
 def design_for_targets(
     description: TableDescription, layout: Layout, targets: Mapping[Any, float]
 ) -> DesignedNoise:
