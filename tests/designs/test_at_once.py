@@ -13,9 +13,11 @@ from scipy.spatial import ConvexHull
 import affinedp as adp
 from affinedp.arrays import dense
 from affinedp.designs import choose, gaussian, laplace_strategy, pure
+from affinedp.designs.fit import Candidate
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.knorm_blocks import short_numbers
 from affinedp.designs.least_trace import least_trace
+from affinedp.designs.problem import Problem
 from affinedp.laws.polytope import Polytope, symmetric_hull
 from dense import table
 
@@ -176,6 +178,34 @@ def test_an_interrupted_bound_keeps_what_has_a_closed_form(monkeypatch):
     assert any("interrupted in the search of a bound" in note for note in m.notes)
     with pytest.raises(KeyboardInterrupt):  # there is nothing to keep
         adp.design(table(3, 3), epsilon=1, law="laplace")
+
+
+@pytest.mark.parametrize("where", ["listing", "proof", "comparison"])
+def test_an_interrupt_outside_of_searches_keeps_what_is_known(monkeypatch, where):
+    """The hull of 2 × 2 is better than the product body, which has a closed form."""
+    proofs = []
+
+    def interrupted(*arguments):
+        raise KeyboardInterrupt
+
+    def proven(candidate):
+        proofs.append(candidate)
+        if len(proofs) == ("proof", "comparison").index(where) + 1:
+            raise KeyboardInterrupt
+        return made(candidate)
+
+    made = Candidate.made
+    if where == "listing":
+        monkeypatch.setattr(Problem, "can_be_listed", interrupted)
+    else:
+        monkeypatch.setattr(Candidate, "made", proven)
+    m = adp.design(table(2, 2), epsilon=1, effort="quick")
+    assert m.law == ("knorm" if where == "comparison" else "productnorm")
+    assert m.guarantee.epsilon() <= 1.0
+    assert any("interrupted" in note for note in m.notes)
+    monkeypatch.setattr(Candidate, "made", interrupted)
+    with pytest.raises(KeyboardInterrupt):  # there is nothing to keep
+        adp.design(one_sum(9), epsilon=1)
 
 
 def test_the_first_answer_says_what_was_not_searched():

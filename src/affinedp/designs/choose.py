@@ -437,12 +437,12 @@ def _compared_noise(
                 break
     if closed:
         budget.moves = budget.few
-    listed = not any(one.settled for one in closed) and problem.can_be_listed(budget.moves)
-    start = _Start(None, None, problem.weights)
-    if not listed and _is_enough(problem, closed, laws, effort):
-        budget.note("nothing was searched beside what has a closed form")
-    else:
-        with budget.keeping("a bound") if closed or designed else nullcontext():
+    start, listed = _Start(None, None, problem.weights), False
+    with budget.keeping("a bound") if closed or designed else nullcontext():
+        listed = not any(one.settled for one in closed) and problem.can_be_listed(budget.moves)
+        if not listed and _is_enough(problem, closed, laws, effort):
+            budget.note("nothing was searched beside what has a closed form")
+        else:
             start = _start(problem, laws, budget, listed)
     dual = start.dual
     if problem.integers and dual is not None and not _moves_are_whole(problem):
@@ -481,7 +481,7 @@ def _compared_noise(
             budget.note("interrupted: the best so far")
     if not designed:
         raise refused[-1] if refused else AffineDPError(IMPOSSIBLE["staircase" in pure])
-    best, others = _least(problem, designed, least)
+    best, others = _least(problem, designed, least, budget)
     notes = (*best.mechanism.notes, *budget.notes)
     if best.name:
         notes = (*notes, f"the best of what was compared: {best.name}")
@@ -528,9 +528,12 @@ def _is_enough(
 
 
 def _least(
-    problem: Problem, designed: list[Candidate], gaussian: float | None
+    problem: Problem, designed: list[Candidate], gaussian: float | None, budget: Budget
 ) -> tuple[Candidate, tuple[Alternative, ...]]:
-    """The least noise whose promise was verified, and what else was compared."""
+    """The least noise whose promise was verified, and what else was compared.
+
+    Ctrl-C skips the proof that runs, as long as there is other noise to take.
+    """
     waiting = [(problem.error(one.mechanism), one) for one in designed]
     others: list[Alternative] = []
     refusal: AffineDPError | None = None
@@ -546,11 +549,20 @@ def _least(
             reason = f"(not designed: {str(found).partition('. ')[0]})"
             others.append(Alternative(one.mechanism.law, error, False, reason))
             continue
+        except KeyboardInterrupt:
+            if not waiting:
+                raise
+            budget.note("interrupted in the proof of what noise of less error promises")
+            continue
         real = problem.error(made.mechanism)
         if one.limit is not None and real > error * (1 + SAME):  # not what floats said it costs
             waiting.append((real, made))
             continue
-        return made, (*_compared(problem, made, waiting, gaussian), *others)
+        try:
+            others[:0] = _compared(problem, made, waiting, gaussian)
+        except KeyboardInterrupt:
+            budget.note("interrupted: what other noise costs was not computed")
+        return made, tuple(others)
     assert refusal is not None
     raise refusal
 
