@@ -6,11 +6,15 @@ import pytest
 import scipy.sparse as sparse
 
 import affinedp as adp
+from affinedp.arrays import dense
 from affinedp.designs.separate import checked_weights
 from affinedp.designs.without_list import design_unlisted
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.laws.calibration import gaussian_sensitivity
+from affinedp.laws.knorm import KNorm
+from affinedp.mechanism import Mechanism
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.strategies.projected import Projected
 
 LIMIT = gaussian_sensitivity(1.0, 1e-6)
 GRAPHS = {
@@ -99,3 +103,51 @@ def test_neither_listed_nor_network_is_refused():
         adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
     with pytest.raises(AffineDPError):
         adp.design_laplace(M, epsilon=1.0)
+
+
+def scaled_network(rows, columns, seed):
+    """A grid of flows in units of their own, and two entries that nothing ties."""
+    rng = np.random.default_rng(seed)
+    D = incidence(nx.grid_2d_graph(rows, columns)).toarray()[:-1]
+    D = D * rng.choice([0.5, -2.0, 3.0], (len(D), 1)) * rng.choice([1.0, 7.0, 0.25], D.shape[1])
+    return adp.AffineManifold(np.hstack([D, np.zeros((len(D), 2))])), rng
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_length_of_circuits_bounds_noise_on_entries(monkeypatch, seed):
+    """The bound is over the list of all circuits, which a small network has; the list is taken."""
+    M, rng = scaled_network(3, 3, seed)
+    mu, widths = rng.uniform(0.2, 2, M.n), rng.uniform(0.5, 2, M.n)
+    adjacency = CircuitAdjacency(M, mu)
+    law = KNorm(np.diag(widths), 1.0)
+    K = dense(M.kernel)
+    own = Projected(M, np.eye(M.n), K @ np.linalg.pinv(K), M.names, entries=np.arange(M.n))
+    listed = (np.abs(adjacency.directions()) / widths[:, None]).sum(axis=0).max()
+    assert Mechanism(adjacency, own, law).guarantee.sensitivity == pytest.approx(listed, rel=1e-6)
+    monkeypatch.setattr("affinedp.strategies.projected.FEW_LISTED", 0)
+    bound = Mechanism(adjacency, own, law).guarantee
+    assert listed <= bound.sensitivity <= 10 * listed
+    assert not bound.exact
+
+
+@pytest.mark.parametrize("law", ["auto", "laplace"])
+def test_networks_in_any_units_have_noise_without_delta(law):
+    M, rng = scaled_network(9, 9, 5)
+    mu = rng.uniform(0.2, 2, M.n)
+    m = adp.design(M, epsilon=1.0, mu=mu, law=law)
+    assert m.guarantee.epsilon() <= 1.0
+    widths = np.abs(m.noise.points).sum(axis=0)
+    graph = nx.grid_2d_graph(9, 9)
+    place = {frozenset(edge): i for i, edge in enumerate(graph.edges)}
+    for a, b in list(graph.edges)[:40]:  # the shortest cycles through a chord, and long ones
+        tree = nx.dfs_tree(graph, a).to_undirected()
+        path = nx.shortest_path(tree, a, b)
+        ends = [*path, a] if len(path) > 2 else nx.cycle_basis(graph, a)[0]
+        support = [place[frozenset(edge)] for edge in zip(ends, [*ends[1:], ends[0]])
+                   if edge[0] != edge[1]]  # fmt: skip
+        v = np.zeros(M.n)
+        v[support] = np.linalg.svd(dense(M.D)[:, support])[2][-1]
+        v *= np.max(mu[support] / np.abs(v[support]))
+        assert np.abs(M.D @ v).max() < 1e-9
+        assert np.sum(np.abs(v[m.strategy.entries]) / widths) <= 1.0
+    assert np.abs(M.D @ m.sample(3, seed=0).T).max() < 1e-6

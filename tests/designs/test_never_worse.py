@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
@@ -87,6 +87,14 @@ def table_equations(rows, columns, totals):
     return D
 
 
+def tree_equations(branches):
+    """Every number that has parts is their sum."""
+    parent = parents(branches)
+    inner = sorted(set(parent[1:]))
+    above = np.array([[float(p == node) for p in parent] for node in inner])
+    return above - np.eye(len(parent))[inner]
+
+
 @st.composite
 def equations(draw):
     """Random ones, one sum with signs, tables, and trees of totals."""
@@ -99,10 +107,7 @@ def equations(draw):
     if kind == "sum":
         return rng.choice([-1.0, 1.0], size=(1, draw(st.integers(3, 40))))
     if kind == "tree":
-        parent = parents(draw(st.sampled_from([[3], [2, 2], [3, 2]])))
-        inner = sorted(set(parent[1:]))
-        above = np.array([[float(p == node) for p in parent] for node in inner])
-        return above - np.eye(len(parent))[inner]
+        return tree_equations(draw(st.sampled_from([[3], [2, 2], [3, 2]])))
     rows, columns = draw(st.integers(2, 4)), draw(st.integers(2, 4))
     return table_equations(rows, columns, kind == "table")
 
@@ -190,6 +195,29 @@ def test_noise_on_a_free_set(effort, columns, rows, seed, epsilon, kind, asked, 
         M, epsilon=epsilon, delta=delta, weights=weights, effort=effort,
         query=None if asked == "all" else F,
     )  # fmt: skip
+    practice = best_free_set(F, K, moves, weights, epsilon)
+    assert float(m.expected_squared_errors @ weights) <= 1.001 * practice
+    assert m.guarantee.holds(epsilon, delta)
+
+
+@settings(max_examples=10)
+@given(
+    st.sampled_from([[3], [2, 2], [3, 2], [2, 3], [3, 3]]), st.integers(1, 7),
+    st.integers(0, 10**6), EPSILONS, st.sampled_from([0.0, 1e-6]),
+)  # fmt: skip
+@example([3, 3], 7, 0, 1.0, 0.0)
+@example([3, 3], 7, 1, 1.0, 1e-6)
+def test_noise_on_a_free_set_of_a_tree(branches, asked, seed, epsilon, delta):
+    """Sums of the numbers of a tree of totals do not tell them, and circuits differ in length."""
+    rng = np.random.default_rng(seed)
+    M = adp.AffineManifold(tree_equations(branches))
+    moves = adp.CircuitAdjacency(M).directions(100_000)
+    F = (rng.random((min(asked, M.dim), M.n)) < 0.3).astype(float)
+    K, moves = (part.toarray() if hasattr(part, "toarray") else part for part in (M.kernel, moves))
+    if not np.abs(F @ moves).max():
+        return
+    weights = 10 ** rng.uniform(-1, 1, len(F))
+    m = adp.design(M, epsilon=epsilon, delta=delta, query=F, weights=weights, effort="quick")
     practice = best_free_set(F, K, moves, weights, epsilon)
     assert float(m.expected_squared_errors @ weights) <= 1.001 * practice
     assert m.guarantee.holds(epsilon, delta)

@@ -147,5 +147,12 @@ def test_circuits_are_no_longer_than_stated():
         (found,) = cycles_of(adjacency)
         longest = (adjacency.directions() != 0).sum(axis=0).max()
         assert longest == found.longest == 2 * min(shape) + 2
-    assert cycles_of(adp.CircuitAdjacency(adp.AffineManifold([[1, 2, 3.0]]))) is None
+    (scaled,) = cycles_of(adp.CircuitAdjacency(adp.AffineManifold([[1, 2, 3.0]]), 0.5))
+    assert scaled.coefficients == {0: 1, 1: 2, 2: 3}
+    assert (scaled.longest, scaled.reach) == (2, 1.5)
+    both = adp.AffineManifold([[1, 2, 3.0, 0], [3, 1, 1, 0], [1, 1, 2, 0]], public_entries="allow")
+    (loose,) = cycles_of(adp.CircuitAdjacency(both, 0.5))
+    assert (loose.longest, loose.reach) == (1, 0.5)
+    thrice = adp.AffineManifold([[1, 1, 1, 1.0, 0], [0, 1, 1, 0, 1], [0, 0, 1, 1, 1]])
+    assert cycles_of(adp.CircuitAdjacency(thrice)) is None
     assert sparse.issparse(adp.design(table(2, 2), epsilon=1, law="productnorm").noise.points)

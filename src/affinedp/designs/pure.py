@@ -150,8 +150,8 @@ def _products(problem: Problem, weights: Matrix) -> Iterator[Candidate]:
     components = cycles_of(problem.adjacency)
     if components is None or problem.adjacency.manifold.n > MOST_ENTRIES:
         return
-    if any(len(one.sides) == 1 for one in components):
-        return  # no set of nodes has every entry once
+    if any(len(one.sides) == 1 or one.coefficients for one in components):
+        return  # no set of nodes has every entry once, or sums are not of entries as they are
     chosen = []
     for component in components:
         ways = [
@@ -239,11 +239,13 @@ def _on_all(problem: Problem) -> Iterator[Candidate]:
     components = cycles_of(problem.adjacency)
     if components is None or problem.adjacency.manifold.n > MOST_ENTRIES:
         return
-    places = [sorted(frozenset().union(*one.sides[0])) for one in components]
-    widths = np.repeat(
-        [one.longest * float(one.reach) for one in components], [len(own) for own in places]
-    )
-    entries, law = np.concatenate(places), KNorm(np.diag(widths), problem.pure_epsilon)
+    wide = {
+        entry: float(one.longest * one.reach / one.coefficients.get(entry, 1))
+        for one in components
+        for entry in sorted(frozenset().union(*one.sides[0]))
+    }
+    entries, widths = np.array(list(wide)), np.array(list(wide.values()))
+    law = KNorm(np.diag(widths), problem.pure_epsilon)
     strategy = _back(problem, entries, 2 * (widths / problem.pure_epsilon) ** 2)
     yield _candidate(problem, strategy, law, ENTRIES)
 

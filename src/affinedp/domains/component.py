@@ -9,7 +9,7 @@ entries ±1 up to the entries' own scales: the matrix is totally unimodular afte
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +140,8 @@ class Network:
     # / coefficient_i``
     coefficient: FloatArray
     nodes: int  # number of nodes, the outside included
+    # whether all coefficients are of one size, so that a cycle is ±1; decided exactly
+    even: bool = False
 
 
 def network_of(component: Component) -> Network | None:
@@ -155,15 +157,16 @@ def network_of(component: Component) -> Network | None:
     signs.eliminate_zeros()
     signs.sort_indices()
     signs.data = np.sign(signs.data).astype(np.int64)
-    return network if all(_are_ratios(form, signs) for form in component.modular.pairs()) else None
+    forms = component.modular.pairs()
+    ratios = [residues.data * signs.data % prime for prime, residues in forms]
+    if all(np.all(ratio == 1) for ratio in ratios):
+        return replace(network, even=True)
+    found = all(_are_ratios(*form, ratio) for form, ratio in zip(forms, ratios))
+    return network if found else None
 
 
-def _are_ratios(form: tuple[int, sparse.csr_array], signs: sparse.csr_array) -> bool:
-    """Whether X modulo a prime is ``sign_ij · c_j / c_i`` for some c."""
-    prime, residues = form
-    ratio = residues.data * signs.data % prime
-    if np.all(ratio == 1):
-        return True
+def _are_ratios(prime: int, residues: sparse.csr_array, ratio: Residues) -> bool:
+    """Whether X modulo a prime, times its signs, is ``c_j / c_i`` for some c."""
     import scipy.sparse as sparse
     from scipy.sparse.csgraph import breadth_first_order
 

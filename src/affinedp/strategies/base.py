@@ -393,9 +393,11 @@ def released_numbers(y: Any) -> FloatArray:
         raise AffineDPError("y must hold numbers, as a release returned them") from None
 
 
-def largest_listed(strategy: Strategy, adjacency: Adjacency, law: Law) -> Largest:
-    """Return the largest gauge over all moves, from bounds for each of them."""
-    top = on_top(adjacency, strategy.measure, law.gauges)
+def largest_listed(
+    strategy: Strategy, adjacency: Adjacency, law: Law, limit: int = MOST_LISTED
+) -> Largest:
+    """Return the largest gauge over all moves, so many at most, from bounds for each of them."""
+    top = on_top(adjacency, strategy.measure, law.gauges, limit)
     if not len(top.upper):
         return Largest(0.0, 0.0, True, top.method)
     exact = top.above <= top.best * (1 + 1e-9) and math.isfinite(top.above)
@@ -431,12 +433,13 @@ def on_top(
     adjacency: Adjacency,
     measure: Callable[[Matrix, bool], Matrix],
     gauges: Callable[[FloatArray, FloatArray], Gauges],
+    limit: int = MOST_LISTED,
 ) -> OnTop:
     """List all moves, and return those whose gauge may be the largest."""
     rounding = 8 * EPS * (len(adjacency.domain.names) + 8)
     best, count = 0.0, 0
     near: list[tuple[Columns, FloatArray]] = []
-    for listed in adjacency.moves(MOST_LISTED):
+    for listed in adjacency.moves(limit):
         block, off = listed.values, listed.off
         count += block.shape[1]
         found = gauges(

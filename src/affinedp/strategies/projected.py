@@ -9,6 +9,7 @@ two entries.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -17,7 +18,7 @@ import numpy as np
 
 from affinedp.arrays import IntArray, Matrix, dense
 from affinedp.domains.component import Network, network_of
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.numbers import meaning
 from affinedp.exact.rational import combination, transposed
 from affinedp.laws.base import Law
@@ -31,6 +32,11 @@ from affinedp.strategies.base import Largest, Prepared, Promised, largest_listed
 from affinedp.strategies.coverage import Span
 from affinedp.strategies.exact_plan import exact_plan
 from affinedp.strategies.matrices import Matrices
+
+# Moves that are listed rather than bounded by the length of circuits.
+FEW_LISTED = 20_000
+# Coefficients of a network are known up to a smaller share.
+ROUNDING = 1e-10
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,12 +74,17 @@ class Projected(Matrices):
         """Return None: nothing but entries with noise is read."""
 
     def largest(self, adjacency: Adjacency, law: Law) -> Largest:
-        """Return the largest gauge: from the network, or from the list of moves."""
+        """Return the largest gauge: from the network, or, where that is less, from few moves."""
         if not isinstance(law, KNorm | ProductNorm) or law.whole:
             raise AffineDPError(f"{law.words} noise is not put on entries: there is no proof")
         self._check_sums(law)
         found = _over_cycles(adjacency, law, self.entries)
-        return largest_listed(self, adjacency, law) if found is None else found
+        if found is None:
+            return largest_listed(self, adjacency, law)
+        if not found.exact:
+            with suppress(TooManyCircuitsError):
+                return largest_listed(self, adjacency, law, FEW_LISTED)
+        return found
 
     def _check_sums(self, law: KNorm | ProductNorm) -> None:
         """Refuse sums that the equations do not fix: the last entry of each follows from others."""
@@ -102,13 +113,15 @@ class Projected(Matrices):
 
 @dataclass(frozen=True)
 class Cycles:
-    """What is known of the circuits of a network whose coefficients are all of one size."""
+    """What is known of the circuits of a network, or of an entry that is in no equation."""
 
     # the entries at every node: of the two sides, where every entry goes from one to the other, or
     # of one
     sides: tuple[tuple[frozenset[int], ...], ...]
-    # how far an entry of a circuit moves at most: the largest μ
+    # how far an entry of a circuit moves at most, times its coefficient
     reach: Fraction
+    # the coefficients of entries; empty where they are of one size, which counts as 1
+    coefficients: dict[int, Fraction] = field(default_factory=dict)
 
     @property
     def longest(self) -> int:
@@ -118,18 +131,19 @@ class Cycles:
 
 def cycles_of(adjacency: Adjacency) -> list[Cycles] | None:
     """Return what is known of the circuits of Definition 4 in networks; None for others."""
-    if type(adjacency) is not CircuitAdjacency or len(adjacency.loose_entries):
+    if type(adjacency) is not CircuitAdjacency:
         return None
-    found = []
+    mu = [meaning(float(own)) for own in adjacency.mu]
+    found = [Cycles(((frozenset([i]),),), mu[i]) for i in adjacency.loose_entries.tolist()]
     for component in adjacency.bound_components:
         network = network_of(component)
-        size = np.abs(component.equations.data)
-        if network is None or np.any(size != size[0]):
+        if network is None:
             return None
-        reach = meaning(float(adjacency.mu[component.entries].max()))
-        if reach:
-            found.append(Cycles(_sides(component.entries, network), reach))
-    return found or None
+        entries, sizes = component.entries.tolist(), np.abs(network.coefficient).tolist()
+        own = {} if network.even else dict(zip(entries, map(Fraction, sizes)))
+        reach = max(mu[i] * own.get(i, 1) for i in entries)
+        found.append(Cycles(_sides(component.entries, network), reach, own))
+    return [one for one in found if one.reach] or None
 
 
 def _sides(entries: IntArray, network: Network) -> tuple[tuple[frozenset[int], ...], ...]:
@@ -175,7 +189,9 @@ def _over_cycles(
     top = Fraction(0)
     for one, own in zip(components, charges):
         met = sorted(own, reverse=True)[: one.longest // each]
-        top = max(top, sum(met, Fraction(0)) * one.reach)
+        # coefficients are off by rounding where they are not of one size
+        widened = Fraction(1 + ROUNDING) if one.coefficients else 1
+        top = max(top, sum(met, Fraction(0)) * one.reach * widened)
     top *= Fraction(law.rate)
     if max(map(len, charges)) == 1:
         return Largest(top, top, True, "the nodes of a network")
@@ -190,12 +206,16 @@ def _charges(
     found: dict[int, list[Fraction]] = {}
     if isinstance(part, AxesPart):
         for entry, end in zip(entries[part.rows].tolist(), part.ends):
-            found.setdefault(place.get(entry, -1), []).append(1 / end)
+            where = place.get(entry, -1)
+            size = components[where].coefficients.get(entry, 1)
+            found.setdefault(where, []).append(1 / (end * size))
     elif isinstance(part, ProductPart):
         for one in part.sums:
             own = frozenset(entries[one.rows].tolist())
             where = place.get(min(own), -1)
-            if where < 0 or not any(own in side for side in components[where].sides):
+            if where < 0 or components[where].coefficients:
+                return None
+            if not any(own in side for side in components[where].sides):
                 return None
             found[where] = [1 / part.width]
     else:
