@@ -50,7 +50,7 @@ from affinedp.strategies.one_sum import dual_of_sum, is_exchange
 FEW_LISTED = 50_000
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     import scipy.sparse as sparse
 
@@ -431,9 +431,12 @@ def least_largest(
     solved: dict[str, _Balanced] = {}
     with Progress("least largest variance") as progress:
         for i, block in enumerate(blocks):
+
+            def show(gap: float, i: int = i) -> None:
+                progress.update(i / len(blocks), f"(gap {gap:.0e})")
+
             if block.key not in solved:
-                solved[block.key] = _balance(block, limit, tol)
-            progress.update((i + 1) / len(blocks))
+                solved[block.key] = _balance(block, limit, tol, show)
     found = [solved[block.key] for block in blocks]
     weights = np.zeros(outputs)
     for block, one in zip(blocks, found):
@@ -459,7 +462,7 @@ class _Balanced:
     largest: float
 
 
-def _balance(block: Block, limit: float, tol: float) -> _Balanced:
+def _balance(block: Block, limit: float, tol: float, report: Callable[[float], None]) -> _Balanced:
     """Weights on the outputs of one block until all that count have equal variances."""
     moved = np.abs(block.basis).max(axis=1) > 0
     weights = np.where(moved, 1.0, 0.0) / moved.sum()
@@ -477,6 +480,7 @@ def _balance(block: Block, limit: float, tol: float) -> _Balanced:
         if best is None or largest < best.largest:
             best = _Balanced(one.root, *proof, bound, largest)
         best = _Balanced(best.root, *proof, bound, best.largest)
+        report(best.largest / bound - 1)
         if best.largest <= bound * (1 + tol):
             break
         weights = weights * (variances / float(weights @ variances)) ** STEP

@@ -39,6 +39,7 @@ from affinedp.laws.polytope import (
     whole_points,
 )
 from affinedp.laws.sampler.coins import narrowed
+from affinedp.progress import Progress
 
 # So many simplices are quick one by one, and intervals are known from them.
 FEW_SIMPLICES = 20_000
@@ -222,24 +223,30 @@ def facet_orbits(points: IntArray, group: IntArray, limit: int) -> tuple[Facets,
     known: dict[Vector, int] = {}  # planes as normal and offset, and their places
     waiting, simplices, own, counts = [_first_plane(both)], [], [], []
     left = limit
-    while waiting:
-        plane = waiting.pop()
-        key = tuple(plane.tolist())
-        if key in known:
-            continue
-        _check_length(group, plane)
-        images = np.unique(plane[:-1] @ group, axis=0)
-        for normal in images.tolist():
-            known[(*normal, key[-1])] = len(known)
-        on = np.flatnonzero(both @ plane[:-1] == plane[-1])
-        corners, ridges = _facet(both[on], metric, limit)
-        left -= max(len(corners), LEAST_FACET)
-        if left < 0 or len(known) > limit:
-            raise TooLargeBodyError(f"the body has more than {limit:,} simplices, up to symmetry")
-        simplices.append(np.sort(on[corners]))
-        own.append(np.full(len(corners), known[key]))
-        counts.append(np.full(len(corners), len(images)))
-        waiting += [one for one in _beyond(both, plane, ridges) if tuple(one.tolist()) not in known]
+    with Progress("facets of the body") as progress:
+        while waiting:
+            plane = waiting.pop()
+            key = tuple(plane.tolist())
+            if key in known:
+                continue
+            _check_length(group, plane)
+            images = np.unique(plane[:-1] @ group, axis=0)
+            for normal in images.tolist():
+                known[(*normal, key[-1])] = len(known)
+            on = np.flatnonzero(both @ plane[:-1] == plane[-1])
+            corners, ridges = _facet(both[on], metric, limit)
+            left -= max(len(corners), LEAST_FACET)
+            progress.update(1 - max(left, 0) / limit, f"{len(known):,} planes")
+            if left < 0 or len(known) > limit:
+                raise TooLargeBodyError(
+                    f"the body has more than {limit:,} simplices, up to symmetry"
+                )
+            simplices.append(np.sort(on[corners]))
+            own.append(np.full(len(corners), known[key]))
+            counts.append(np.full(len(corners), len(images)))
+            waiting += [
+                one for one in _beyond(both, plane, ridges) if tuple(one.tolist()) not in known
+            ]
     planes = [(plane[:-1], plane[-1]) for plane in known]
     facets = Facets(
         [tuple(p) for p in both.tolist()], np.concatenate(simplices), planes, np.concatenate(own)
