@@ -5,13 +5,16 @@ import itertools
 import math
 
 import numpy as np
+import pandas
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 import affinedp as adp
+from affinedp.arrays import dense
 from affinedp.laws.laplace import geometric_variance
+from affinedp.tables import TableRelease, with_total_rows
 
 EPSILONS = st.sampled_from([0.1, 0.5, 1.0, 3.0])
 
@@ -150,6 +153,102 @@ def test_equations(D, seed, epsilon, kind, delta, releases, asked):
         assert m.guarantee.holds(epsilon, delta)
     for other in m.alternatives:
         assert error <= other.error * (1 + 1e-6) or not other.designed
+
+
+@settings(max_examples=8)
+@given(equations(), st.integers(0, 10**6), EPSILONS, st.sampled_from(["gaussian", "laplace"]))
+def test_one_law(D, seed, epsilon, law):
+    """The design of one law, against independent noise of that law, projected."""
+    rng = np.random.default_rng(seed)
+    try:
+        M = adp.AffineManifold(D, public_entries="allow")
+        moves = dense(adp.CircuitAdjacency(M).directions(20_000))
+    except adp.AffineDPError:
+        return
+    weights, K = rng.uniform(0.1, 5, M.n), dense(M.kernel)
+    P = K @ np.linalg.pinv(K)
+    cost = float(weights @ (P * P).sum(axis=1))
+    if law == "gaussian":
+        size = np.linalg.norm(moves, axis=0).max()
+        practice = float(adp.gaussian_sigma(epsilon, 1e-6, size)) ** 2 * cost
+        found = [adp.design_gaussian(M, epsilon=epsilon, delta=1e-6, weights=weights)]
+    else:
+        practice = 2 * (np.abs(moves).sum(axis=0).max() / epsilon) ** 2 * cost
+        asked = {"epsilon": epsilon, "weights": weights, "effort": "quick"}
+        found = [adp.design_laplace(M, **asked), adp.design_knorm(M, **asked)]
+    for m in found:
+        assert float(m.expected_squared_errors @ weights) <= 1.001 * practice
+        assert m.guarantee.holds(epsilon, 1e-6 if law == "gaussian" else 0.0)
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.integers(2, 4), min_size=1, max_size=3), st.integers(1, 3), EPSILONS,
+    st.sampled_from([0.0, 1e-6]), st.booleans(), st.integers(0, 10**6),
+)  # fmt: skip
+def test_margins(sizes, k, epsilon, delta, weighted, seed):
+    """Noise on cells, on all margins that are asked for, and on the largest of them, projected."""
+    wanted = [
+        A for size in range(min(k, len(sizes)) + 1)
+        for A in itertools.combinations(range(len(sizes)), size)
+    ]  # fmt: skip
+
+    def rows(A):
+        return functools.reduce(
+            np.kron, [np.eye(n) if j in A else np.ones((1, n)) for j, n in enumerate(sizes)]
+        )
+
+    weights = np.random.default_rng(seed).uniform(0.1, 5, len(wanted))
+    weights = weights if weighted else np.ones(len(wanted))
+
+    def error(groups):
+        each = geometric_variance(epsilon / len(groups))
+        if delta:
+            size = math.sqrt(len(groups))
+            each = min(each, float(adp.gaussian_sigma(epsilon, delta, size)) ** 2)
+        covariance = np.linalg.pinv(sum(rows(A).T @ rows(A) for A in groups), rcond=1e-10) * each
+        return sum(w * np.trace(rows(A) @ covariance @ rows(A).T) for w, A in zip(weights, wanted))
+
+    largest = [A for A in wanted if len(A) == min(k, len(sizes))]
+    practice = min(error([tuple(range(len(sizes)))]), error(largest), error(wanted))
+    m = adp.design_margins(
+        sizes, f"<={min(k, len(sizes))}", epsilon=epsilon, delta=delta, weights=weights
+    )
+    each = np.repeat(weights, [len(rows(A)) for A in wanted])
+    assert float(m.expected_squared_errors @ each) <= 1.001 * practice
+    assert m.guarantee.holds(epsilon, delta)
+
+
+@settings(max_examples=5)
+@given(
+    st.lists(st.integers(2, 3), min_size=1, max_size=2), st.integers(2, 3), EPSILONS,
+    st.sampled_from([None, "levels"]), st.booleans(),
+)  # fmt: skip
+def test_tables(branches, parts, epsilon, weights, nonnegative):
+    """A hierarchy with a total column: cells added up, and one weight per level and column."""
+    names = [f"part {j}" for j in range(parts)]
+    places = list(itertools.product(*(range(n) for n in branches)))
+    columns = [f"level {i}" for i in range(len(branches))]
+    cells = pandas.DataFrame(
+        [["-".join(map(str, place[: i + 1])) for i in range(len(place))] for place in places],
+        columns=columns,
+    )
+    rows = with_total_rows(cells.assign(**dict.fromkeys(names, 1)), columns, names)
+    rows["all"] = rows[names].sum(axis=1)
+    made = TableRelease(
+        hierarchy=columns, totals={"all": names}, epsilon=epsilon, weights=weights,
+        nonnegative=nonnegative,
+    ).design(rows)  # fmt: skip
+    levels = [
+        np.kron(level, column)
+        for level in levels_of(branches) for column in (np.ones((1, parts)), np.eye(parts))
+    ]  # fmt: skip
+    cost = [1 / len(A) if weights else 1.0 for A in levels]
+    added = geometric_variance(epsilon) * sum(w * A.sum() for w, A in zip(cost, levels))
+    own = math.fsum(made.mechanism.expected_squared_errors) if weights is None else None
+    assert own is None or own == pytest.approx(made.weighted_error, rel=1e-9)
+    assert made.weighted_error <= 1.001 * min(added, best_levels(levels, cost, epsilon))
+    assert made.guarantee.holds(epsilon, 0.0)
 
 
 def best_free_set(F, K, moves, weights, epsilon):
