@@ -22,6 +22,35 @@ SENTENCES = [
         ("peak", "range", "exceedance of 280", "Gini"),
     ),
 ]
+# The table beside the literature: how a row begins, and the column and row of RESULTS.md where its
+# numbers stand: the peer's, and ours.
+RELATED = {
+    **{
+        name: (("projected", name), ("ours", name))
+        for name in (
+            "one sum of 10 cells, a person moves",
+            "12 counties and 3 states, total public, a person moves",
+            "x1 + 2x2 + 4x3 + 8x4 public, Definition 4",
+            "15 prefix sums of 16 cells, total public, a person moves",
+        )
+    },
+    "3×3 margins public, swaps": (("Semi-DP", "3"), ("ours", "3")),
+    "the same at ε = 1": (("hull, length", "3"), ("ours, length", "3")),
+    "all margins of ≤ 3 of Adult": (("ResidualPlanner", "person"), ("error", "person")),
+    "margins of ≤ 2 with 100 prefixes": (
+        ("ResidualPlanner+", "P(100)×I(5)×I(2)"),
+        ("error", "P(100)×I(5)×I(2)"),
+    ),
+    "256 prefix sums in a stream": (None, ("least", "256")),
+    "the same, made step by step": (("BLT, mean", "256"), ("ours, mean", "256")),
+    "the same, the largest": (("BLT, largest", "256"), ("ours, largest", "256")),
+}
+# Ratios of the control page, in the same way: a pattern, and where each number stands.
+LOOPS = (
+    r"White noise costs a room ([\d,]+) times and a car ([\d,]+) times as much; the least "
+    r"noise ([\d.]+) and ([\d.]+) times",
+    r"It pays ([\d.]+), ([\d.]+) and ([\d.]+) times",
+)
 # Speed beside a peer is said in RESULTS.md alone, where the peer runs in the same minute.
 SPEED = r"[\d.,]+ ?(?:×|times) (?:faster|slower|as fast|as slow|sooner)"
 
@@ -82,6 +111,65 @@ def test_ratios_in_sentences_are_no_better_than_measured(page, sentence, columns
     gains = {row[0]: float(row[place]) for row in table[1]}
     for row, number in zip(rows, said.groups(), strict=True):
         assert float(number) <= gains[row]
+
+
+def number(cell):
+    return float(re.match(r"[\d.,]+", cell.strip("*"))[0].replace(",", ""))
+
+
+def measured(column, row):
+    """The number in the first table of RESULTS.md that has this column and this row."""
+    for own, kept in MEASURED:
+        for one in kept:
+            if column in own and one[0] == row:
+                return number(one[own.index(column)])
+    raise AssertionError(f"RESULTS.md has no {column!r} of {row!r}")
+
+
+def rounded_like(cell, value):
+    """Whether a number in a sentence is this one with fewer digits."""
+    said = cell.strip("*").split(" ")[0]
+    return abs(number(said) - value) <= 0.5001 * 10.0 ** -len(said.partition(".")[2])
+
+
+def test_the_literature_beside_ours_is_what_was_measured():
+    page = PAGES["docs/explanation/related.md"]
+    (rows,) = [rows for header, rows in tables(page) if header[0] == "example"]
+    assert len(rows) == len(RELATED)
+    for (start, (theirs, ours)), (example, peer, own, who) in zip(RELATED.items(), rows):
+        assert example.startswith(start)
+        assert rounded_like(own, measured(*ours)), example
+        if theirs is None:
+            continue
+        assert rounded_like(peer, measured(*theirs)), example
+        gain = re.search(r"affinedp, ([\d.]+) times", who)
+        assert gain is None or float(gain[1]) <= measured(*theirs) / measured(*ours), example
+
+
+def test_what_loops_pay_is_what_was_measured():
+    (rows,) = [
+        [[one.split("/") for one in row[1:]] for row in kept]
+        for own, kept in MEASURED
+        if own == ["plant", "white", "input perturbation", "ours"]
+    ]
+    text = re.sub(r"\s+", " ", PAGES["docs/explanation/loops.md"])
+    unaware, aware = (re.search(pattern, text).groups() for pattern in LOOPS)
+    white, ours = ([float(row[place][0]) for row in rows] for place in (0, 2))
+    # what the others pay is no more than measured, what we pay is what was measured
+    assert number(unaware[0]) <= white[0] + 0.5
+    assert number(unaware[1]) <= white[2]
+    assert all(rounded_like(said, one) for said, one in zip(unaware[2:], (ours[0], ours[2])))
+    assert all(rounded_like(said, float(row[2][1])) for said, row in zip(aware, rows))
+
+
+def test_gains_of_knorm_noise_are_those_measured():
+    said = re.search(r"(\d) to (\d) times less squared error", PAGES["docs/howto/choose.md"])
+    (rows,) = [kept for own, kept in MEASURED if {"hull", "best K", "Gaussian"} <= set(own)]
+    (more,) = [kept for own, kept in MEASURED if {"best/bound", "r", "wanted"} <= set(own)]
+    gains = [float(row[5]) / float(row[2]) for row in rows]
+    gains += [number(row[6]) / number(row[4]) for row in more if "knorm" in row[4]]
+    assert int(said[1]) <= min(gains)
+    assert int(said[2]) <= max(gains)
 
 
 @pytest.mark.parametrize("page", PAGES)

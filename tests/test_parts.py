@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -58,6 +58,24 @@ def test_a_part_comes_back() -> None:
     assert back.leaf.count == 2**80
     assert np.array_equal(back.leaf.table, part.leaf.table)
     assert (back.leaf.links != part.leaf.links).nnz == 0
+
+
+def test_a_type_with_a_name_is_what_it_means() -> None:
+    typing_extensions = pytest.importorskip("typing_extensions")
+    number = TypeVar("number")
+    array = np.ndarray[Any, np.dtype[number]]
+    named = typing_extensions.TypeAliasType("named", array, type_params=(number,))  # as NumPy 2.5's
+
+    @dataclass(frozen=True, eq=False)
+    class Row(Part):
+        kind = "tests.row"
+        table: Any
+
+    Row.__annotations__["table"] = named[np.float64]
+    part = Row(frozen([1.0, 2.0]))
+    assert np.array_equal(through_json(part).table, part.table)
+    with pytest.raises(StorageError, match="cannot be a str"):
+        restored({**part.record(), "table": "1"}, Row)
 
 
 @pytest.mark.parametrize(

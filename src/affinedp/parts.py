@@ -534,6 +534,10 @@ def _is_of_type(value: Any, hint: Any) -> bool:
     origin = typing.get_origin(hint)
     if hint is Any:
         return True
+    named = hint if origin is None else origin
+    if hasattr(named, "__value__"):  # a type that has a name, as NDArray since NumPy 2.5
+        meant = named.__value__
+        return _is_of_type(value, meant if origin is None else meant[typing.get_args(hint)])
     if origin in (typing.Union, types.UnionType):
         return any(_is_of_type(value, one) for one in typing.get_args(hint))
     if origin is typing.Literal:

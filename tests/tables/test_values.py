@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from affinedp.cli.release import release_file
 from affinedp.errors import AffineDPError
 from affinedp.tables import TableRelease, count_people, read_release, with_total_rows
 from affinedp.tables.refusals import TableError
@@ -167,6 +168,29 @@ def test_bounds_are_said_in_a_file(tmp_path):
     assert first.neighbours == second.neighbours
     assert "at most 2 rows" in first.neighbours
     assert "'wage' between -2 and 5" in first.neighbours
+
+
+def test_a_file_with_labels_counts_and_adds_up_people(tmp_path):
+    rows = [(0, "A", "n", 1, 1), (0, "B", "s", 9, 2), (0, "A", "n", 3, 3), (1, "A", "s", -7, 0.5)]
+    people = pd.DataFrame(rows, columns=["who", "city", "ward", "wage", "rent"])
+    told = TableRelease(hierarchy=LEVELS, mu=MU, at_most=2, epsilon=1.0)
+    labels = '[labels]\ncity = ["A", "B"]\nward = ["n", "s"]\n'
+    file, data = tmp_path / "table.toml", tmp_path / "people.csv"
+    file.write_text(f'person = "who"\n{told.toml()}\n{labels}', encoding="utf-8")
+    found = read_release(file)
+    by_hand = table_of(rows).drop(columns="income")
+    pd.testing.assert_frame_equal(found.table(people, "people.csv"), by_hand)
+    people.to_csv(data, index=False)
+    answer, _ = release_file(file, data, tmp_path / "out.csv")
+    assert (answer["rows"], answer["promise"]["neighbours"]) == (
+        len(by_hand), told.design(by_hand).guarantee.neighbours
+    )  # fmt: skip
+    file.write_text(f'person = "who"\n{told.toml()}', encoding="utf-8")
+    with pytest.raises(AffineDPError, match="goes with labels"):
+        release_file(file, data, tmp_path / "none.csv")
+    file.write_text(f"{TableRelease(totals={'b': ['a']}, epsilon=1.0).toml()}\n{labels}", "utf-8")
+    with pytest.raises(AffineDPError, match="goes with a hierarchy"):
+        release_file(file, data, tmp_path / "none.csv")
 
 
 def test_parts_of_a_total_that_every_row_counts_in_are_refused():

@@ -207,7 +207,6 @@ def release_file(
 ) -> Told:
     """Publish the table in a file as a table file says, or all margins of people in it."""
     from affinedp.cli.pending import budget_left, settled_in_the_end
-    from affinedp.cli.tables import labelled_table
     from affinedp.files.data import check_writable, read_table, write_table
     from affinedp.intervals import checked_level
     from affinedp.tables.files import MarginFile, read_release
@@ -226,12 +225,13 @@ def release_file(
     _refuse_to_overwrite(further, force)
     checked_level(read.level)
     words: dict[str, Any] = {"label": label}
+    table = read_table(data)
     if margins:
-        table = read_table(data)
         words |= {"count": read.count, "person": read.person}
         read.release.tree.nodes(read.at)  # an unknown level is refused before the charge
     else:
-        table = labelled_table(data, read.index)
+        with about(data):
+            table = read.table(table, data.name)
         words |= {"bound": read.bound if bound is None else bound, "sampler": sampler}
     with settled_in_the_end(ledger, same_secret) as budget:
         with about(data):

@@ -38,6 +38,7 @@ def preview(
     affinedp tables preview table.toml data.csv
     affinedp tables preview table.toml data.csv --level 0.9 --json
     """
+    from affinedp.files.data import read_table
     from affinedp.tables.files import MarginFile, read_release
 
     expect(description, "table description")
@@ -49,9 +50,9 @@ def preview(
         design = read.release.design(_columns_only(read, description))
     else:
         expect(data, "data")
-        table = labelled_table(data, read.index)
+        table = read_table(data)
         with about(data):
-            design = read.release.design(table)
+            design = read.release.design(read.table(table, data.name))
     found = design.levels(level)
     rows = [{"level": name, **row} for name, row in found.to_dict("index").items()]
     promise = promise_as_json(design.guarantee)

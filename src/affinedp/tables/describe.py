@@ -72,6 +72,8 @@ TABLE = FileKind(
             "public": Field(a("list of texts")),
             "public_rows": _LIST,
             "impossible": _LIST,
+            "labels": Field(a("text", "table")),
+            "person": _TEXT,
         },
         "privacy": {
             "mu": Field(a("number", "table"), needed="how far a number may move, as in mu = 1"),

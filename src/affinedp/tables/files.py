@@ -14,7 +14,8 @@ It is TOML (or JSON with the same keys)::
     delta = 1e-6
 
 Further keys say what the arguments of :class:`~affinedp.tables.TableRelease` of the same name
-say.  A key that is unknown is refused.
+say.  Where ``labels`` lists those of a hierarchy, the data has a row per person, which are counted
+and added up by them.  A key that is unknown is refused.
 """
 
 from __future__ import annotations
@@ -27,10 +28,15 @@ from typing import Any
 from affinedp.errors import AffineDPError
 from affinedp.files.data import read_table
 from affinedp.files.documents import Document, read_document
-from affinedp.tables.describe import MARGINS, TABLE
+from affinedp.tables.counting import count_people
+from affinedp.tables.describe import MARGINS, TABLE, is_pair
 from affinedp.tables.margins import MarginRelease, prefix, ranges
 from affinedp.tables.refusals import closest
+from affinedp.tables.relations import with_total_rows
 from affinedp.tables.release import TableRelease
+
+# What people who are counted here are called; other columns of μ add up their values.
+COUNT = "count"
 
 
 @dataclass(frozen=True)
@@ -39,10 +45,30 @@ class TableFile:
 
     release: TableRelease
     index: tuple[str, ...] = ()
+    labels: Any = None
+    person: str | None = None
     bound: float | None = None
     noise: str | None = None
     report: str | None = None
     level: float = 0.95
+
+    def table(self, data: Any, name: str) -> Any:
+        """Return the table that is published: the data, or what its rows of people add up to."""
+        if self.labels is None:
+            if self.person is not None:
+                raise AffineDPError("person goes with labels: [labels] ward = [...]")
+            return labelled(data, self.index, name)
+        levels = self.release.hierarchy
+        if levels is None or self.index:
+            raise AffineDPError("labels goes with a hierarchy of columns, and without index")
+        levels = [levels] if isinstance(levels, str) else list(levels)
+        sizes = self.release.mu if isinstance(self.release.mu, Mapping) else {}
+        bounds: Any = {one: size for one, size in sizes.items() if is_pair(size) and one != COUNT}
+        counted = count_people(
+            data, levels, cells=self.labels, person=self.person, values=bounds or None,
+            at_most=None if self.person is None else self.release.at_most or 1, name=COUNT,
+        )  # fmt: skip
+        return with_total_rows(counted, levels)
 
 
 def labelled(table: Any, index: Sequence[str], name: str) -> Any:
@@ -60,12 +86,15 @@ def labelled(table: Any, index: Sequence[str], name: str) -> Any:
 
 def _table_file(told: Document) -> TableFile:
     release, output = (
-        TableRelease(**told.given("bound", "noise", "report", "level")),
+        TableRelease(**told.given("bound", "noise", "report", "level", "labels", "person")),
         told["output"],
     )
+    labels = told[""]["labels"]
     return TableFile(
         release=release,
         index=tuple(release.index),
+        labels=read_table(told.folder / labels) if isinstance(labels, str) else labels,
+        person=told[""]["person"],
         bound=told["privacy"]["bound"],
         noise=output["noise"],
         report=output["report"],
