@@ -286,3 +286,11 @@ def test_intervals_cover_the_rounding_of_what_is_published():
     # a combination without noise has the width of its rounding
     low, high = m.interval(m.release(x), combination=[1, 1, -1])
     assert low <= 0 <= high
+
+
+def test_an_interval_shows_its_ends():
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    m = adp.design_gaussian(M, epsilon=1.0, delta=1e-6)
+    low, high = found = m.interval([1.0, 2.0, 3.0])
+    assert repr(low) in repr(found)
+    assert repr(high) in repr(found)

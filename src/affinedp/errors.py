@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections.abc import Sequence
 from decimal import ROUND_FLOOR, Context
 from pathlib import Path
@@ -44,6 +45,14 @@ class AffineDPWarning(UserWarning):
 
     What is about private data is for whoever holds them.
     """
+
+
+def outside() -> int:
+    """Return the ``stacklevel`` of a warning that is shown at the caller's line, not at ours."""
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("affinedp."):
+        level, frame = level + 1, frame.f_back
+    return level
 
 
 def _restored(kind: Any, args: tuple[Any, ...], data: dict[str, Any]) -> Any:

@@ -6,7 +6,7 @@ The law of the noise is public, so intervals cost no budget.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -41,8 +41,8 @@ class Interval:
         How they were computed, and what that says about the probability.
     """
 
-    low: Any = field(repr=False)
-    high: Any = field(repr=False)
+    low: Any
+    high: Any
     level: float
     simultaneous: bool
     how: str = ""

@@ -236,6 +236,8 @@ def test_refusals() -> None:
     controller = aware_controller(room(), m, state_cost=1, input_cost=1, process_covariance=1)
     with pytest.raises(adp.AffineDPError, match="controller"):
         ControlledPlant((A, E, C), controller)
+    with pytest.raises(adp.AffineDPError, match="StateSpace of python-control.*not tuple"):
+        ControlledPlant(room(), ([[0.5]], [[1.0]], [[0.3]], [[0.0]]))
     one_draw = design_output_noise(([[0.9]], [[1.0]]), 10, 1.0, 0.01, adjacency="initial")
     with pytest.raises(adp.AffineDPError, match="stationary"):
         ControlledPlant(room(), controller).errors(one_draw)  # type: ignore[arg-type]

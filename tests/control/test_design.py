@@ -146,8 +146,9 @@ def test_singular_dynamics_have_no_time_local_neighbours() -> None:
 
 
 def test_contracting_dynamics_warn_with_the_noise_by_time() -> None:
-    with pytest.warns(AffineDPWarning, match=r"at t = 0.*at t = 29"):
+    with pytest.warns(AffineDPWarning, match=r"at t = 0.*at t = 29") as said:
         m = design_output_noise(([[0.5]], [[1]]), 30, 1.0, 0.01)
+    assert {one.filename for one in said} == {__file__}  # the caller's line, not one of ours
     assert noise_by_time(m)[0, 0] == pytest.approx(noise_by_time(m)[29, 0] * 2.0**29, rel=1e-12)
     assert any("uneven" in note for note in m.notes)
     fading = 0.5 ** np.arange(30)[:, None]

@@ -110,6 +110,14 @@ def test_every_readable_message_is_answered(opener):
     assert responder.dropped.counts["late"] == 4
 
 
+def test_what_every_leaves_out_is_answered_and_not_called_lost(opener):
+    responder = GatewayResponder(opener(every=4))
+    answers = [said(responder.answer(message(t, -20.0))) for t in range(6)]
+    assert [t for t, answer in enumerate(answers) if "y" in answer] == [0, 4]
+    assert answers[5]["missing"] == "one step of 4 is sent, and 5 is none of them"
+    assert responder.dropped.counts == {}
+
+
 @pytest.mark.parametrize(
     ("text", "number"),
     [("1e999", Decimal("1e999")), ("-1e999", Decimal("-1e999")), ("9" * 5000, int("9" * 4000))],

@@ -43,7 +43,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from affinedp.arrays import EPS
-from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.errors import AffineDPError, MissingExtraError, outside
 from affinedp.exact.numbers import rounded_up
 from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon
 from affinedp.laws.curves import ComposedCurve, dominating_gaussian, is_pure, pair_of
@@ -201,7 +201,9 @@ def _accounted(losses: Losses, ask: Callable[[ComposedCurve], float]) -> float:
     try:
         return ask(ComposedCurve((("gaussian", gaussian), *parts)))
     except MissingExtraError as error:
-        warnings.warn(f"simple composition is used instead: {error}", LedgerWarning, stacklevel=2)
+        warnings.warn(
+            f"simple composition is used instead: {error}", LedgerWarning, stacklevel=outside()
+        )
     except AffineDPError:
         pass  # too weak for it
     return math.inf

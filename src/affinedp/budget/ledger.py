@@ -37,7 +37,7 @@ from affinedp.budget.filters import Filter, Losses, multiplied
 from affinedp.budget.filters import LedgerWarning as LedgerWarning
 from affinedp.budget.postgres import ServerStore, move_to_server
 from affinedp.budget.sqlite import FileStore
-from affinedp.errors import AffineDPError, left_words
+from affinedp.errors import AffineDPError, left_words, outside
 from affinedp.exact.numbers import whole_number
 from affinedp.privacy.guarantee import Guarantee
 
@@ -145,7 +145,7 @@ class Ledger(Closing):
                     "does not change; another secret has a ledger of its own"
                 )
         if not self._events.at_home:
-            warnings.warn(self._moved(), LedgerWarning, stacklevel=2)
+            warnings.warn(self._moved(), LedgerWarning, stacklevel=outside())
 
     @property
     def _state(self) -> State:
@@ -443,7 +443,7 @@ def paying(
             f"the release is complete, but entry {entry} of its ledger stays charged, not "
             f"confirmed: {why(error)}",
             LedgerWarning,
-            stacklevel=5,
+            stacklevel=outside(),
         )
 
 

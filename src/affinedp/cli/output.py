@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+import textwrap
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict
@@ -23,6 +25,12 @@ LEAST_WIDTH = 40  # columns of a table for people, however few a terminal claims
 def say(text: object) -> None:
     """Print lines for people."""
     typer.echo(visible(str(text), lines=True))
+
+
+def say_prose(text: str) -> None:
+    """Print a line for people that ends between words, at the width of the terminal."""
+    width = max(shutil.get_terminal_size().columns, LEAST_WIDTH)
+    say(textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False))
 
 
 def say_json(answer: object) -> None:
@@ -76,7 +84,10 @@ def say_table(
 
 
 def _widths(lines: list[list[str]], most: int) -> list[int] | None:
-    """The widths of columns that fit, the widest narrowed first; None where a word would break."""
+    """The widths of columns that fit, headings and then the widest narrowed first.
+
+    None where a word would break.
+    """
     from rich.cells import cell_len
 
     columns = list(zip(*lines))
@@ -85,7 +96,10 @@ def _widths(lines: list[list[str]], most: int) -> list[int] | None:
         max((min(cell_len(word), WORD) for cell in column for word in cell.split()), default=0)
         for column in columns
     ]
-    while sum(widths) + 3 * len(widths) + 1 > most:  # with space around each
+    room = most - 3 * len(widths) - 1  # with space around each
+    if sum(widths) > room:
+        widths = [max(low, *map(cell_len, cells)) for low, (_, *cells) in zip(least, columns)]
+    while sum(widths) > room:
         open_ = [place for place, width in enumerate(widths) if width > least[place]]
         if not open_:
             return None

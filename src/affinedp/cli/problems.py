@@ -14,7 +14,7 @@ from typer import Argument, Option
 from affinedp.cli.commands import Answer
 from affinedp.cli.exits import KEPT, NOT_KEPT
 from affinedp.cli.file_kinds import expect
-from affinedp.cli.output import mechanism_as_json, promise_as_json, say, say_table, warn
+from affinedp.cli.output import mechanism_as_json, promise_as_json, say_prose, say_table, warn
 from affinedp.errors import AffineDPError
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def discover(
             headings = found.headings()
             say_table(headings, found.table(), right=headings[2:])
         for line in found.summary():
-            say(line)
+            say_prose(line)
 
     return Answer(None, found.toml()) if as_toml else Answer(found.to_dict(), show)
 

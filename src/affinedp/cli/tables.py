@@ -59,14 +59,16 @@ def preview(
     lines = []
     for label, text in design.report().totals:
         if label.startswith("against") or label in ("hint", "note"):
-            lines.append(f"{label}: {text}")
+            lines.append((label.partition(" ")[0], text))
     if data is None:
         lines.append(
-            f"columns that the description does not name are not counted: {_whole(description)}"
+            ("left out", f"columns that the description does not name: {_whole(description)}")
         )
-    lines.append("nothing was spent")
+    lines.append(("cost", "nothing was spent"))
 
     def show() -> str:
+        from affinedp.privacy.guarantee import labelled_lines
+
         say(design.guarantee)
         percent = f"{level * 100:g} %"
         heads = ["level", "numbers", "noise", f"± ({percent}, one)", f"± ({percent}, all at once)"]
@@ -75,7 +77,7 @@ def preview(
             for row in rows
         )
         say_table(heads, table, right=heads[1:])
-        return "\n".join(lines)
+        return labelled_lines(lines)
 
     return Answer({**promise, "confidence": level, "levels": rows}, show)
 

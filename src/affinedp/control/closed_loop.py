@@ -44,7 +44,7 @@ from affinedp.control.plant import (
     shaped,
 )
 from affinedp.domains.dynamics import ENDLESS, Dynamics
-from affinedp.errors import AffineDPError, AffineDPWarning, counted
+from affinedp.errors import AffineDPError, AffineDPWarning, counted, outside
 from affinedp.exact.numbers import real_array, whole_number
 from affinedp.mechanism import Mechanism
 from affinedp.parts import Locked
@@ -292,7 +292,7 @@ class ClosedLoop(LinearLoop, Locked):
         count = whole_number(steps, "steps")
         self._check_noise(noise, count)
         for words in (*self.warnings, *noise_warnings(noise, count)):
-            warnings.warn(words, AffineDPWarning, stacklevel=2)
+            warnings.warn(words, AffineDPWarning, stacklevel=outside())
         return self._mean_squares(noise, count, process_noise, sensor_noise)
 
     def _mean_squares(

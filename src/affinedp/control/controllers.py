@@ -27,7 +27,7 @@ from affinedp.control.plant import (
     shaped,
 )
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.exact.numbers import whole_number
+from affinedp.exact.numbers import real_array, whole_number
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.inputs import Inputs
 from affinedp.strategies.filter import Filter
@@ -245,7 +245,12 @@ class ControlledPlant(LinearLoop):
         input_cost: ArrayLike = 0.0,
     ) -> None:
         checked = plant_of(plant)
-        made = [np.asarray(getattr(controller, name), dtype=float) for name in "ABCD"]
+        if not all(hasattr(controller, name) for name in "ABCD"):
+            raise AffineDPError(
+                "controller must be a StateSpace of python-control, such as aware_controller "
+                f"returns, not {type(controller).__name__}"
+            )
+        made = [real_array(getattr(controller, name), f"controller.{name}") for name in "ABCD"]
         if made[3].shape[0] != checked.inputs or made[3].shape[1] < checked.outputs:
             raise AffineDPError(
                 f"the controller has {made[3].shape[1]} inputs and {made[3].shape[0]} outputs, but "

@@ -46,13 +46,15 @@ FARTHEST = 1_000_000
 DIGEST_BYTES = 16
 AT_ONCE = 256  # steps for which noise is drawn together
 GATEWAY = Owner("gateway", "trajectory")
+# Why a step is not sent; "unsent" is one of those that every= leaves out.
+Why = Literal["horizon", "late", "repeated", "run", "unsent"]
 _RUN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class StepError(AffineDPError):
     """A step that is not sent."""
 
-    def __init__(self, message: str, why: Literal["horizon", "late", "repeated", "run"]) -> None:
+    def __init__(self, message: str, why: Why) -> None:
         self.why = why
         super().__init__(message)
 
@@ -307,7 +309,7 @@ class Gateway(Held):
                 )
             if number % every:
                 raise StepError(
-                    f"one step of {every} is sent, and {number} is none of them", "late"
+                    f"one step of {every} is sent, and {number} is none of them", "unsent"
                 )
             measured = readings_of(y, self.outputs) + 0.0  # minus zero is zero
             if number < self._next:

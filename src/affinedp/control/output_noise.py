@@ -34,7 +34,7 @@ from affinedp.designs.separate import floor_note, with_floor
 from affinedp.domains.dynamics import ENDLESS, Dynamics, checked_horizon, dynamics_of
 from affinedp.domains.observability import output_gramian, revealed_coordinates
 from affinedp.domains.powers import HorizonTooLongError, inverted, log_growth
-from affinedp.errors import AffineDPError, AffineDPWarning
+from affinedp.errors import AffineDPError, AffineDPWarning, outside
 from affinedp.exact.numbers import real_array
 from affinedp.exact.systems import LinearSystem
 from affinedp.laws.base import Law, LawName
@@ -449,7 +449,7 @@ def _least_of_laws(
         f"{one.law} {value / costs[best]:.3g}" for (one, _), value in zip(found, costs)
     )
     for warning in said:
-        warnings.warn(warning.message, stacklevel=4)
+        warnings.warn(warning.message, stacklevel=outside())
     sensors = "" if chosen.design.sent is None else " with these sensors"
     note = f"the law of least cost{sensors}, relative to it: {others}"
     note += "".join(f"; {law} noise is out of reach: {error}" for law, error in refused.items())
@@ -487,7 +487,7 @@ def _with_notes(mechanism: Mechanism) -> Mechanism:
     if not isinstance(mechanism.adjacency, InitialState):  # it fades or grows with what it hides
         notes += _uneven(mechanism)
     for note in notes:
-        warnings.warn(note, AffineDPWarning, stacklevel=6)
+        warnings.warn(note, AffineDPWarning, stacklevel=outside())
     return mechanism.with_design(notes=(*mechanism.notes, *notes)) if notes else mechanism
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import sys
 import warnings
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from affinedp.domains.manifold import AffineManifold
-from affinedp.errors import AffineDPError, AffineDPWarning, counted
+from affinedp.errors import AffineDPError, AffineDPWarning, counted, outside
 from affinedp.exact.numbers import given_rows, meaning
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def warn_of_forgotten(manifold: AffineManifold, data: Any) -> None:
             "knows them, give them too; affinedp.discover shows them (this is about private data: "
             "do not publish it)",
             AffineDPWarning,
-            stacklevel=_outside(),
+            stacklevel=outside(),
         )
 
 
@@ -98,11 +97,3 @@ def _between(names: list[str]) -> str:
     if len(names) == 1:
         return f"{names[0]} has one value"
     return f"between {', '.join(names[:-1])} and {names[-1]}"
-
-
-def _outside() -> int:
-    """How many calls up the first line outside this package is."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("affinedp."):
-        level, frame = level + 1, frame.f_back
-    return level

@@ -44,6 +44,7 @@ from affinedp.errors import (
     AffineDPWarning,
     IdentifiableEntriesError,
     listed,
+    outside,
 )
 from affinedp.exact.canonical import (
     Canonical,
@@ -707,7 +708,7 @@ def _warn_of_dropped(matrix: Matrix, rank: int) -> None:
                 f"coefficients; as these stand, {q - standing} are. If they were computed, say so "
                 "by rank_tolerance=1e-9; if not, give them as decimals, fractions or text",
                 AffineDPWarning,
-                stacklevel=6,
+                stacklevel=outside(),
             )
 
 

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
-from affinedp.errors import AffineDPError, AffineDPWarning
+from affinedp.errors import AffineDPError, AffineDPWarning, outside
 from affinedp.exact.numbers import meaning, real_array
 from affinedp.laws.base import Law, Sampler
 from affinedp.neighbours.adjacency import Adjacency
@@ -519,6 +519,6 @@ class FunctionPlan(Prepared):
                 f"what was published is near ±{cut:.3g}, where values are cut: they are too large "
                 "for the reach of the function. Take off a public constant first",
                 AffineDPWarning,
-                stacklevel=2,
+                stacklevel=outside(),
             )
         return found

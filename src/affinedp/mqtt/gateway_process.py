@@ -221,6 +221,8 @@ class GatewayResponder:
     def _refusal(self, run: str, step: int, error: AffineDPError) -> bytes:
         """What is answered instead of a measurement, and what that means for this process."""
         why = error.why if isinstance(error, StepError) else ""
+        if why == "unsent":  # in good order: every= leaves it out
+            return encode_word(run, step, "missing", str(error))
         if why == "late":
             self.dropped.add("late", str(error))
             return encode_word(run, step, "missing", "it was lost for good")

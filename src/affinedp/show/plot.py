@@ -164,8 +164,7 @@ def _draw_lines(axes: Axes, shown: Shown) -> None:
     every = np.concatenate([*lines.values.values(), compared])
     if lines.logarithmic:
         axes.set_xscale("log")
-        axes.set_yscale("log")
-    elif is_wide(every):
+    if is_wide(every):
         axes.set_yscale("log")
     else:
         axes.set_ylim(0, 1.08 * float(every.max()))

@@ -96,7 +96,7 @@ class Lines:
     places: FloatArray
     # from names to k numbers
     values: Mapping[str, FloatArray]
-    # whether both axes are
+    # whether the places are
     logarithmic: bool = False
 
 

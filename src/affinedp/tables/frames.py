@@ -27,7 +27,10 @@ Description = TypeVar("Description", bound=TableDescription)
 # What pandas calls the margins of a cross-tabulation.
 ALL = "All"
 TOTAL_WORDS = frozenset(
-    ("all", "total", "totals", "grand total", "sum", "margin", "margins", "overall", "gesamt")
+    (
+        *("all", "total", "totals", "grand total", "sum", "margin", "margins", "overall"),
+        *("everybody", "gesamt"),
+    )
 )
 COUNT = "count"
 

@@ -450,7 +450,7 @@ def symmetric_noise(
     cost = np.ones(len(units)) if weights is None else weights
     chosen = _least_weights(adjacency, law, kernel, cost * units**2, level_of, units)
     root = projected_root(kernel, chosen[level_of], law)
-    note = f"one weight for each of {len(kinds)} levels of the table; less noise may do"
+    note = f"one weight for each of {len(kinds)} levels of the table"
     return noise_of(adjacency, kernel * units[:, None], root / limit, law, limit, notes=(note,))
 
 

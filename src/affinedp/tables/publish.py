@@ -19,6 +19,7 @@ from affinedp.arrays import FloatArray
 from affinedp.budget.ledger import Ledger, paying
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.reading import fresh_frame, fresh_labels
+from affinedp.errors import outside
 from affinedp.exact.lattice import Integers
 from affinedp.laws.sampler import Sampler
 from affinedp.laws.sampler.words import Source, system_bytes
@@ -277,7 +278,7 @@ def _finished(design: DesignedNoise, published: FloatArray, ready: Ready) -> Any
             layout, numbers.astype(float), ready.public, design.deviations, asked.round_to
         )
         if not complete:
-            warnings.warn(NOT_ALL, stacklevel=5)
+            warnings.warn(NOT_ALL, stacklevel=outside())
         numbers = kept.astype(numbers.dtype)
     return numbers
 

@@ -21,9 +21,10 @@ from affinedp.show.page import (
     printable,
     printed,
     round_up,
+    shortened,
 )
 from affinedp.show.plot import OURS, Panel, apart, short_names
-from affinedp.show.report import headline, paragraph, size
+from affinedp.show.report import SHOWN_GIVEN, headline, paragraph, size
 from affinedp.show.report import report as mechanism_report
 from affinedp.tables.noise import WHOLE, DesignedNoise, level_summary
 from affinedp.tables.publish import Published
@@ -293,8 +294,8 @@ def _scope(design: DesignedNoise, equations: list[str], bare: str) -> Iterator[t
             else "the promise is for each row by itself. Rows about the same people add up: "
             "rows='composed' makes one promise for all of them",
         )
-    more = f"; and {len(equations) - 4:,} more" if len(equations) > 4 else ""
-    shown = "; ".join(equations[:4]) + more
+    more = f"; and {len(equations) - SHOWN_GIVEN:,} more" if len(equations) > SHOWN_GIVEN else ""
+    shown = "; ".join(map(shortened, equations[:SHOWN_GIVEN])) + more
     yield (
         "covers",
         f"the equations that were given ({shown or 'none'}), with what is public in them; an "
@@ -338,8 +339,9 @@ def _totals(
         worst = int(np.argmax(spread))
         yield (
             "instead",
-            f"independent noise with the same promise would break {layout.relations[worst].words} "
-            f"by {spread[worst] * independent:.4g} on average",
+            f"independent noise with the same promise would break "
+            f"{shortened(layout.relations[worst].words)} by {spread[worst] * independent:.4g} on "
+            "average",
         )
 
 
