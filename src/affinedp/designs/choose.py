@@ -321,7 +321,7 @@ def _start(problem: Problem, laws: Sequence[str], budget: Budget, listed: bool) 
 
 def _symmetric_bound(problem: Problem, budget: Budget) -> LeastProof | None:
     """The bound without a list of moves, where symmetries give one and effort is left for it."""
-    if budget.left < SYMMETRY_WORK * problem.adjacency.manifold.n**3:
+    if not budget.allows(SYMMETRY_WORK * problem.adjacency.manifold.n**3):
         return None
     try:
         found = symmetric_noise(problem.adjacency, problem.query, problem.weights)

@@ -323,7 +323,7 @@ def _can_be_read(problem: Problem, weights: Matrix, budget: Budget) -> bool:
     """Whether effort is left to read all moves exactly."""
     work = WHOLE_WORK if problem.integers else READING_WORK
     blocks = problem.blocks(weights, budget.moves)
-    if work * sum(block.directions.size for block in blocks) <= budget.left:
+    if budget.allows(work * sum(block.directions.size for block in blocks)):
         return True
     budget.note("K-norm noise was not designed for so many moves")
     return False
