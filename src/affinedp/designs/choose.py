@@ -338,7 +338,7 @@ def _mu(problem: Problem) -> float:
 
 def _moves_are_whole(problem: Problem) -> bool:
     """Whether a bound for real moves is one for whole ones; without a list for one sum."""
-    if is_one_sum(problem.adjacency, problem.query):
+    if is_exchange(problem.adjacency):
         return _mu(problem).is_integer()
     return moves_are_whole(problem.adjacency)
 
