@@ -117,9 +117,8 @@ def design(
         output.
     integers : bool
         Whether the data is whole.  K-norm noise is then whole, too, and its promise about whole
-        neighbours, as ``lower_bound`` is; where another law wins the notes say that what is
-        published is not whole (``law="knorm"`` keeps it whole; product norms are brought back onto
-        the equations, and so are real numbers on any data).
+        neighbours, as ``lower_bound`` is; where real noise has less error it is taken, and the
+        notes say that what is published is not whole (``law="knorm"`` keeps it whole).
     mu : float or array_like, shape (n,), optional
         How far an entry moves (default 1), for the neighbours of Definition 4.
     query : array_like, shape (m, n), or sequence of names, or a function, optional

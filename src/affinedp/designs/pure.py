@@ -34,7 +34,7 @@ from affinedp.laws.base import Law
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.laplace import Laplace
 from affinedp.laws.product_norm import MOST_DIMENSIONS, ProductNorm, variance_in_product
-from affinedp.laws.staircase import Staircase, best_first, best_whole_first
+from affinedp.laws.staircase import Staircase, best_first, best_whole_first, real_variance
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.privacy.design import Design
@@ -80,6 +80,9 @@ def closed_forms(problem: Problem, laws: set[str], weights: Matrix) -> Iterator[
             yield lambda: _one_number(problem)
         if "staircase" in laws:
             yield lambda: _stairs_of_one_number(problem)
+            if problem.integers and "laplace" in laws:
+                real = _stairs_of_one_number(problem.real)
+                yield lambda: (replace(one, settled=False) for one in real)
         return
     # it is real, also on whole data
     if "productnorm" in laws or (knorm and not problem.integers):
@@ -99,12 +102,15 @@ def from_a_list(
         return
     searched: list[LaplaceStrategy] = []
     if knorm and whole:
-        yield lambda: _bodies(problem, weights, seed, budget, searched, "laplace" in laws)
-    if "laplace" in laws or not whole:
-        starts = searched if knorm and not whole else None
-        yield lambda: _laplace(problem, weights, seed, budget, starts)
-    if knorm and not whole:
-        yield lambda: _bodies(problem, weights, seed, budget, searched)
+        yield lambda: _bodies(problem, weights, seed, budget, [], "laplace" in laws)
+        if "laplace" not in laws:
+            return  # what is published is to be whole
+    starts = searched if knorm else None
+    yield lambda: _laplace(problem, weights, seed, budget, starts)
+    if whole and "staircase" in laws:
+        yield lambda: _staircase(problem.real, weights, budget, laws)
+    if knorm:
+        yield lambda: _bodies(problem.real, weights, seed, budget, searched)
 
 
 def _candidate(
@@ -153,11 +159,14 @@ def _stairs_of_one_number(problem: Problem) -> Iterator[Candidate]:
             return  # a list tells which whole move is the farthest
         unit, steps = axis
         law = Staircase([steps], [best_whole_first(steps, limit)], limit, True)
+        real = real_variance(1.0, best_first(1.0, limit), limit) * found.upper**2
+        least = float(law.variance_of_each[0]) * unit**2 <= real
     else:
-        unit, width = 1.0, found.upper * (1.0 if meant_numbers(problem.query.data) else WIDER)
+        least, unit = True, 1.0
+        width = found.upper * (1.0 if meant_numbers(dense(problem.query)) else WIDER)
         law = Staircase([width], [best_first(width, limit)], limit)
     strategy = _dense(problem, np.full((1, 1), unit))
-    yield _candidate(problem, strategy, law, STAIRS, settled=found.exact)
+    yield _candidate(problem, strategy, law, STAIRS, settled=found.exact and least)
 
 
 def _one_number(problem: Problem) -> Iterator[Candidate]:
