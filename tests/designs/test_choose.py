@@ -164,6 +164,26 @@ def test_largest_variance():
     assert largest.least.dual / s**2 >= largest.expected_squared_errors.max() / (1 + 1.1e-4)
 
 
+@pytest.mark.parametrize("law", ["auto", "productnorm"])
+@pytest.mark.parametrize(("shape", "most"), [((4, 4), 59.136), ((4, 5), 70.0409), ((5, 7), None)])
+def test_largest_variance_of_a_table(law, shape, most):
+    """All entries of a table with its totals are alike: a body for the sum is one for each."""
+    M = table(*shape)
+    m = adp.design(M, epsilon=1.0, objective="largest", law=law, effort="quick")
+    total = adp.design(M, epsilon=1.0, effort="quick")
+    assert m.law == "productnorm"
+    assert m.guarantee.epsilon() == 1.0
+    if most is not None:
+        assert m.expected_squared_errors.max() == pytest.approx(most, rel=1e-5)
+    assert m.expected_squared_errors.max() <= total.expected_squared_errors.max() * (1 + 1e-9)
+    simulated = (m.sample(100_000, seed=1) ** 2).mean(axis=0)
+    assert simulated.max() == pytest.approx(m.expected_squared_errors.max(), rel=0.05)
+    # independent Laplace noise for the longest circuit, brought back onto the equations
+    longest = 2 * (min(shape) + 1)
+    dimension = shape[0] * shape[1] / ((shape[0] + 1) * (shape[1] + 1))
+    assert m.expected_squared_errors.max() <= 2 * longest**2 * dimension
+
+
 def test_largest_variance_is_clarabels():
     cvxpy = pytest.importorskip("cvxpy")
     M = adp.AffineManifold.from_equations(["a + b + c = t", "t + 2*u = v"])
