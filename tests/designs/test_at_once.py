@@ -13,6 +13,7 @@ from scipy.spatial import ConvexHull
 import affinedp as adp
 from affinedp.arrays import dense
 from affinedp.designs import choose, gaussian, laplace_strategy, pure
+from affinedp.designs.effort import Budget, EffortSpentError
 from affinedp.designs.fit import Candidate
 from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.knorm_blocks import short_numbers
@@ -252,6 +253,45 @@ def test_counted_steps_repeat_and_seconds_end():
     timed = adp.design(M, epsilon=1, law="laplace", effort=0.01)
     assert timed.guarantee.epsilon() <= 1
     assert any("ended with its effort" in note for note in timed.notes)
+
+
+def projected_laplace(M, moves):
+    """The squared error at ε = 1 of equal Laplace noise on all entries, made to obey equations."""
+    return 2 * float(np.abs(moves).sum(axis=0).max()) ** 2 * M.dim
+
+
+@pytest.mark.parametrize("seconds", [1e-9, 0.02, 0.3])
+@pytest.mark.parametrize("made", [adp.design, adp.design_laplace, adp.design_knorm])
+def test_time_that_is_up_ends_searches_and_no_design(made, seconds):
+    """Of as many numbers as dimensions one is exchanged for another, which the clock may end."""
+    for M in (
+        adp.AffineManifold(np.random.default_rng(0).integers(-3, 4, (8, 16))),
+        table(3, 3),
+        adp.AffineManifold.from_equations(["a + b = c", "c + d = e"]),
+    ):
+        m = made(M, epsilon=1.0, effort=seconds)
+        assert m.guarantee.epsilon() <= 1.0
+        practice = projected_laplace(M, dense(adp.CircuitAdjacency(M).directions()))
+        assert m.expected_squared_error <= practice * (1 + 1e-9)
+        first = made(M, epsilon=1.0, effort="quick")
+        assert m.expected_squared_error <= first.expected_squared_error * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("law", ["auto", "laplace", "knorm"])
+def test_without_any_effort_there_is_an_answer(law, monkeypatch):
+    """Wherever effort may end, it ends what is searched there and nothing else."""
+
+    def spent(*arguments):
+        raise EffortSpentError
+
+    monkeypatch.setattr(Budget, "spend", spent)
+    for D in ([[1, 1, -1, 0, 0], [0, 0, 1, 1, -1]], [[2, 1, -3, 1, 5, 1], [1, -2, 1, 4, -1, 1]]):
+        M = adp.AffineManifold(D)
+        for integers in (False, True):
+            m = adp.design(M, epsilon=1.0, law=law, integers=integers)
+            practice = projected_laplace(M, dense(adp.CircuitAdjacency(M).directions()))
+            assert m.guarantee.epsilon() <= 1.0
+            assert m.expected_squared_error <= practice * (1 + 1e-9)
 
 
 # ---------------------------------------------------------------------- networks and tables

@@ -1,5 +1,6 @@
 """Staircase noise: closed forms, the grid, the exact ratio, when it is chosen."""
 
+import itertools
 import math
 from collections import Counter
 from fractions import Fraction as F
@@ -255,3 +256,146 @@ def test_what_is_designed_can_be_released():
 def test_stairs_of_one_step_are_called_by_the_geometric_law(epsilon):
     """They are the same law; which of them is taken must not depend on rounding."""
     assert adp.design(PAIR, epsilon=epsilon, integers=True).law == "knorm"
+
+
+def geng_viswanath(reach, epsilon):
+    """The least variance for one real number that moves by so much, and for a whole one."""
+    b = math.exp(-epsilon)
+    least = (2 ** (-2 / 3) * (b * (1 + b)) ** (2 / 3) + b) / (1 - b) ** 2
+    return least * reach**2
+
+
+@pytest.mark.parametrize("integers", [False, True])
+@pytest.mark.parametrize("law", ["auto", "staircase"])
+def test_one_number_needs_no_list_of_moves(law, integers):
+    """A row over one sum of 1,000: of all pairs the farthest are the largest and the smallest."""
+    row = np.random.default_rng(0).integers(-2, 3, 1000)
+    D = np.r_[np.ones(999), -1.0]
+    moved = row * D
+    reach = int(max(moved.max() - moved.min(), 0))  # 4: one entry takes what another one gives
+    M = adp.AffineManifold(D[None])
+    m = adp.design(M, epsilon=10.0, query=row[None], law=law, integers=integers, effort="quick")
+    assert m.law == "staircase"
+    assert m.guarantee.epsilon() == 10.0
+    assert m.guarantee.exact
+    least = geng_viswanath(reach, 10.0)
+    if integers:
+        least = min(whole_variance(reach, first, 10.0) for first in range(1, reach + 1))
+    else:
+        assert m.excess == pytest.approx(1.0)
+    assert m.expected_squared_error == pytest.approx(least)
+    v = m.guarantee.worst_direction
+    assert abs(row @ v) == pytest.approx(reach)
+    assert abs(D @ v) < 1e-12
+    m.release(np.zeros(1000))
+
+
+def crossed(m, x, y):
+    """How many steps of the law that is drawn lie between what is read of two data sets."""
+    plan = m.prepared()
+    ((width, first),) = plan.grid.noise.parts[0].sampler._steps
+    read = [int(plan.steps(np.array(data)[None])[0, 0]) for data in (x, y)]
+    most = 0
+    for start in (0, -read[1] + read[0], first - 1, -first + 1 - read[1] + read[0]):
+        apart = level(start, width, first) - level(start + read[1] - read[0], width, first)
+        most = max(most, abs(apart))
+    return most
+
+
+@pytest.mark.parametrize("steps", [3, 50, 200])
+@pytest.mark.parametrize("a", [0.9, 0.5, 1.1])
+def test_chains_of_one_dimension_have_the_least_noise_there_is(steps, a):
+    """x(t+1) = a x(t): one number says all, and powers that are long in doubles do not matter."""
+    D = np.zeros((steps, steps + 1))
+    np.fill_diagonal(D, -a)
+    np.fill_diagonal(D[:, 1:], 1.0)
+    M = adp.AffineManifold(D)
+    powers = [F(str(a)) ** t for t in range(steps + 1)]
+    reach = 1 / min(powers)  # of the first number, if some number moves by one
+    least = geng_viswanath(1.0, 10.0) * float(reach**2 * sum(p * p for p in powers))
+    for law in ("auto", "staircase"):
+        m = adp.design(M, epsilon=10.0, law=law)
+        assert m.law == "staircase"
+        assert m.expected_squared_error == pytest.approx(least, rel=1e-8)
+        assert m.excess == pytest.approx(1.0)
+        assert m.guarantee.holds(10.0, tolerance=0.0)
+        # in exact arithmetic no neighbour is farther than one step
+        place = int(np.argmax(np.abs(m.dense.basis)))
+        moved = reach * powers[place]
+        shown = float(m.dense.basis[place, 0])  # short numbers are the decimals that they show
+        exact = moved / (F(repr(shown)) if len(repr(shown)) < 16 else F(shown))
+        assert exact <= F(float(m.noise.widths[0]))
+    x = np.array([float(p) for p in powers])
+    assert np.all(np.isfinite(m.release(x)))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_grids_pay_for_rounding_without_a_list(seed):
+    rng = np.random.default_rng(seed)
+    size = int(rng.integers(3, 6))
+    row = rng.integers(-30, 30, size) / 10
+    mu = float(rng.choice([1.0, 0.7, 0.3]))
+    M = adp.AffineManifold(np.ones((1, size)))
+    m = adp.design(M, epsilon=2.0, mu=mu, query=row[None], law="staircase")
+    reach = max(abs(a - b) for a in row for b in row) * mu
+    assert m.expected_squared_error == pytest.approx(geng_viswanath(reach, 2.0))
+    for _ in range(60):
+        x = rng.integers(-1000, 1000, size) / 64
+        x[-1] = -x[:-1].sum()
+        i, j = rng.choice(size, 2, replace=False)
+        y = x.copy()
+        y[i] += mu * 63 / 64 if mu != 1 else 1.0
+        y[j] -= mu * 63 / 64 if mu != 1 else 1.0
+        assert crossed(m, x, y) <= 1
+
+
+def whole_neighbours(D, mu):
+    """All differences of whole neighbours, by trying all small vectors: circuits of D times whole.
+
+    A difference is along a circuit, and some entry of it is within its μ while it goes as far.
+    """
+    D = np.array(D)
+    n = D.shape[1]
+    supports = []
+    for v in itertools.product(range(-5, 6), repeat=n):
+        if any(v) and not (D @ v).any() and math.gcd(*v) == 1:
+            supports.append((frozenset(np.flatnonzero(v).tolist()), v))
+    found = []
+    for support, v in supports:
+        if any(other < support for other, _ in supports):
+            continue
+        far = max(F(str(mu[i])) / abs(v[i]) for i in support)
+        found.append(np.array(v) * math.floor(far))
+    return [v for v in found if v.any()]
+
+
+@pytest.mark.parametrize(
+    ("D", "mu", "Q"),
+    [
+        ([[2, -1, 2, 0, -1]], [2.99, 2.97, 0.42, 2.3, 1.56], [[0, -1, -2, -1, -2]]),
+        (
+            [[1, 0, 1, 1], [-1, 1, 0, -1]], [1.48, 2.54, 2.83, 1.92],
+            [[-1, 2, 1, -1], [-2, -2, 1, 0], [1, 1, 2, 1]],
+        ),
+        ([[5, -3]], [4, 4], [[1, 0]]),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("law", ["auto", "staircase", "knorm"])
+def test_whole_neighbours_move_by_whole_multiples_of_their_own_moves(D, mu, Q, law):
+    """Not of what the query shows of them: 11.96 = 4 · 2.99 stands for 8, and not for 11."""
+    m = adp.design(adp.AffineManifold(D), epsilon=0.3, mu=mu, query=Q, integers=True, law=law)
+    moves = np.array([np.array(Q) @ v for v in whole_neighbours(D, mu)])
+    row = int(np.argmax(np.abs(moves).sum(axis=0)))
+    shown = np.array([np.array(Q[row]) @ v for v in itertools.product(range(-5, 6), repeat=len(mu))
+                      if not (np.array(D) @ v).any()])  # fmt: skip
+    unit = math.gcd(*shown.tolist())
+    steps = int(np.abs(moves[:, row]).max()) // unit
+    best = min(whole_variance(steps, first, 0.3) for first in range(1, steps + 1)) * unit**2
+    error = m.expected_squared_errors[row]
+    assert error >= best * (1 - 1e-9)
+    geometric = unit**2 / (2 * math.sinh(0.15 / steps) ** 2)
+    assert error <= geometric * (1 + 1e-9)
+    assert m.guarantee.epsilon() == pytest.approx(0.3)
+    assert m.guarantee.exact
+    if law == "knorm":  # all moves within one step of a staircase are alike
+        assert abs(np.array(Q[row]) @ m.guarantee.worst_direction) == pytest.approx(steps * unit)

@@ -117,9 +117,8 @@ def design(
         output.
     integers : bool
         Whether the data is whole.  K-norm noise is then whole, too, and its promise about whole
-        neighbours, as ``lower_bound`` is; where another law wins the notes say that what is
-        published is not whole (``law="knorm"`` keeps it whole; product norms are brought back onto
-        the equations, and so are real numbers on any data).
+        neighbours, as ``lower_bound`` is; where real noise has less error it is taken, and the
+        notes say that what is published is not whole (``law="knorm"`` keeps it whole).
     mu : float or array_like, shape (n,), optional
         How far an entry moves (default 1), for the neighbours of Definition 4.
     query : array_like, shape (m, n), or sequence of names, or a function, optional
@@ -282,10 +281,15 @@ class _Start:
     weights: Matrix
 
 
-def _start(problem: Problem, laws: Sequence[str], budget: Budget, listed: bool) -> _Start:
+def _start(
+    problem: Problem, laws: Sequence[str], budget: Budget, listed: bool, is_known: bool
+) -> _Start:
     """Design Gaussian noise where it is asked for, and the bound where moves can be listed."""
     limit, weights = problem.sensitivity if problem.delta else 1.0, problem.weights
     if problem.objective == "largest":
+        if not listed and (is_known or not (problem.delta and "gaussian" in laws)):
+            # the bound is from a list, which some noise does without
+            return _Start(None, None, weights)
         blocks, outputs = problem.blocks(weights), problem.query.shape[0]
         largest, balanced = least_largest(outputs, limit, blocks)
         found = largest.candidate(problem.adjacency, problem.query, problem.names, limit)
@@ -321,7 +325,7 @@ def _start(problem: Problem, laws: Sequence[str], budget: Budget, listed: bool) 
 
 def _symmetric_bound(problem: Problem, budget: Budget) -> LeastProof | None:
     """The bound without a list of moves, where symmetries give one and effort is left for it."""
-    if budget.left < SYMMETRY_WORK * problem.adjacency.manifold.n**3:
+    if not budget.allows(SYMMETRY_WORK * problem.adjacency.manifold.n**3):
         return None
     try:
         found = symmetric_noise(problem.adjacency, problem.query, problem.weights)
@@ -338,7 +342,7 @@ def _mu(problem: Problem) -> float:
 
 def _moves_are_whole(problem: Problem) -> bool:
     """Whether a bound for real moves is one for whole ones; without a list for one sum."""
-    if is_one_sum(problem.adjacency, problem.query):
+    if is_exchange(problem.adjacency):
         return _mu(problem).is_integer()
     return moves_are_whole(problem.adjacency)
 
@@ -430,11 +434,12 @@ def _compared_noise(
     refused: list[AffineDPError] = []
     designed = [Candidate(one, name=name) for name, one in practice]
     closed: list[Candidate] = []
-    if problem.objective == "sum":  # the weights of the largest variance are to be found
-        for one in _candidates(closed_forms(problem, pure, problem.weights), budget, refused):
-            closed.append(one)
-            if one.settled:
-                break
+    for one in _candidates(closed_forms(problem, pure, problem.weights), budget, refused):
+        if problem.objective == "largest" and problem.query.shape[0] > 1:
+            one = replace(one, settled=False)  # other weights may have less
+        closed.append(one)
+        if one.settled:
+            break
     if closed:
         budget.moves = budget.few
     start, listed = _Start(None, None, problem.weights), False
@@ -443,7 +448,7 @@ def _compared_noise(
         if not listed and _is_enough(problem, closed, laws, effort):
             budget.note("nothing was searched beside what has a closed form")
         else:
-            start = _start(problem, laws, budget, listed)
+            start = _start(problem, laws, budget, listed, bool(closed))
     dual = start.dual
     if problem.integers and dual is not None and not _moves_are_whole(problem):
         dual = None
@@ -522,7 +527,8 @@ def _is_enough(
         return False
     image = dense(problem.query @ np.linalg.qr(dense(problem.adjacency.manifold.kernel))[0])
     farthest = max(one.longest * float(one.reach) ** 2 for one in cycles)
-    gaussian = float((image * dense(problem.weights @ image)).sum()) * farthest
+    each = (image * dense(problem.weights @ image)).sum(axis=1) * farthest
+    gaussian = float(each.max() if problem.objective == "largest" else each.sum())
     pure = min(problem.error(one.mechanism) for one in closed)
     return pure <= gaussian / problem.sensitivity**2
 

@@ -38,6 +38,7 @@ class Budget:
     agreeing: int  # from how many starts the same must be found for a search to end
     deadline: float = math.inf  # when time is up, by the clock of ``time.monotonic``
     notes: list[str] = field(default_factory=list)  # what was not searched, for the report
+    first: float = 0.0  # what the first answer may cost: the clock does not end that
     interrupted: bool = False  # whether somebody pressed Ctrl-C: nothing is searched from then on
 
     @classmethod
@@ -52,23 +53,33 @@ class Budget:
                 f"{effort!r}"
             )
         made = cls(*LIMITS["thorough" if effort >= LONG else "default"])
-        return replace(made, left=math.inf, deadline=time.monotonic() + effort)
+        first, deadline = LIMITS["quick"][0], time.monotonic() + effort
+        return replace(made, left=math.inf, first=first, deadline=deadline)
+
+    def allows(self, work: float) -> bool:
+        """Whether so much is left."""
+        late = time.monotonic() > self.deadline
+        return work <= (min(self.left, self.first) if late else self.left)
 
     def spend(self, work: float) -> None:
         """Take off what a step costs; raise where nothing is left for it."""
         self.left -= work
-        if self.left < 0 or self.interrupted or time.monotonic() > self.deadline:
+        self.first -= work
+        if self.interrupted or not self.allows(0.0):
             raise EffortSpentError
 
     @contextmanager
     def sharing(self, share: float) -> Iterator[None]:
         """Search with a share of what is left; the rest is for what comes later."""
         held = self.left * (1 - share) if self.left < math.inf else 0.0
+        first = max(self.first, 0.0) * (1 - share)
         self.left -= held
+        self.first -= first
         try:
             yield
         finally:
             self.left = max(self.left, 0.0) + held
+            self.first = max(self.first, 0.0) + first
 
     @contextmanager
     def keeping(self, what: str, share: float = 1.0) -> Iterator[None]:

@@ -51,7 +51,7 @@ def best_free_set(
     moved = np.abs(rows @ directions.T)
     reach = np.maximum(moved.max(axis=1), DEPENDENT * moved.max())
     each = ROUNDS * moved.shape[1] * size + 2 * size**3
-    if math.comb(count, size) * each <= min(MOST_TRIED, budget.left):
+    if (work := math.comb(count, size) * each) <= MOST_TRIED and budget.allows(work):
         sets = _best_of_all(rows, moved, root)
     else:
         price = np.sqrt(np.einsum("ij,jk,ik->i", rows, weight, rows))
@@ -102,23 +102,35 @@ def _exchanged(
 ) -> IntArray:
     """The set after exchanges of one number for another, always that which pays most."""
     chosen, work = chosen.copy(), float(moved.size * len(chosen))
-    while budget.left > work:
-        budget.spend(work)
-        inverse = np.linalg.inv(rows[chosen])
-        follow = rows @ inverse  # every number in terms of the chosen ones
-        spread = inverse.T @ root @ root.T @ inverse
-        norms = moved[chosen].sum(axis=0)
-        # errors after an exchange, by the formula for the inverse after a change of one row
-        own, total = np.diagonal(spread), np.trace(spread)
-        with np.errstate(divide="ignore", invalid="ignore"):
-            error = own * ((follow**2).sum(axis=1)[:, None] + 1 - 2 * follow) / follow**2
-            error += total - 2 * (follow @ spread - own) / follow
-        reach = np.array([(norms - moved[one] + moved).max(axis=1) for one in chosen]).T
-        error = error * reach**2
-        error[np.abs(follow) <= DEPENDENT * np.abs(follow).max()] = np.inf
-        error[chosen] = np.inf
-        enters, leaves = np.unravel_index(np.argmin(error), error.shape)
-        if not error[enters, leaves] < total * norms.max() ** 2 * (1 - WORTHWHILE):
-            break
-        chosen[leaves] = enters
+    with budget.keeping("numbers that say all others"):
+        while budget.allows(work):
+            budget.spend(work)
+            better = _better_exchange(rows, moved, root, chosen)
+            if better is None:
+                break
+            enters, leaves = better
+            chosen[leaves] = enters
     return chosen
+
+
+def _better_exchange(
+    rows: FloatArray, moved: FloatArray, root: FloatArray, chosen: IntArray
+) -> tuple[int, int] | None:
+    """Which number should enter the set, and at which place, or None where none pays."""
+    inverse = np.linalg.inv(rows[chosen])
+    follow = rows @ inverse  # every number in terms of the chosen ones
+    spread = inverse.T @ root @ root.T @ inverse
+    norms = moved[chosen].sum(axis=0)
+    # errors after an exchange, by the formula for the inverse after a change of one row
+    own, total = np.diagonal(spread), np.trace(spread)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        error = own * ((follow**2).sum(axis=1)[:, None] + 1 - 2 * follow) / follow**2
+        error += total - 2 * (follow @ spread - own) / follow
+    reach = np.array([(norms - moved[one] + moved).max(axis=1) for one in chosen]).T
+    error = error * reach**2
+    error[np.abs(follow) <= DEPENDENT * np.abs(follow).max()] = np.inf
+    error[chosen] = np.inf
+    enters, leaves = np.unravel_index(np.argmin(error), error.shape)
+    if not error[enters, leaves] < total * norms.max() ** 2 * (1 - WORTHWHILE):
+        return None
+    return int(enters), int(leaves)

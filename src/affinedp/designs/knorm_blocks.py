@@ -14,14 +14,18 @@ from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
 from affinedp.exact.lattice import Columns, image_lattice, whole_kernel
 from affinedp.exact.numbers import meaning
-from affinedp.exact.rational import inverse
-from affinedp.neighbours.whole import whole_steps
+from affinedp.exact.rational import dot, inverse
+from affinedp.neighbours.adjacency import Adjacency, Sensitivity
+from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
+from affinedp.neighbours.whole import whole_move
 
 # Numbers in a kernel that is looked through for fractions.
 MOST_NUMBERS = 4e6
 # Short fractions have denominators up to this, and are convergents before this many.
 MOST_PARTS = 1_000
 CONVERGENTS = 20
+# Moves are fractions with denominators up to this, where whole ones are looked for.
+MOST_DENOMINATOR = 10**6
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,14 +66,14 @@ def whole_cells(manifold: AffineManifold, query: Matrix) -> Callable[[Block], Ce
         places = [next(i for i, c in enumerate(column) if c) for column in lattice]
         back = inverse([[column[i] for column in lattice] for i in places])
         assert back is not None  # a staircase
-        image = _image(block)
+        shown = [rows[i] for i in places]
         moves: dict[tuple[int, ...], None] = {}
-        for column in image[places].T.tolist():
-            read = [meaning(c) for c in column]
-            exact = [sum((a * b for a, b in zip(row, read)), Fraction(0)) for row in back]
-            step, times = whole_steps(exact)
-            if times:
-                moves[tuple(times * c for c in step)] = None
+        for column in dense(block.moves).T:
+            move = whole_move({int(j): _fraction(column[j]) for j in np.flatnonzero(column)})
+            read = [dot(row, move) for row in shown]
+            point = tuple(int(sum(a * b for a, b in zip(row, read))) for row in back)
+            if any(point):
+                moves[point] = None
         basis = np.array([[float(c) for c in column] for column in lattice]).T
         whole = np.array(list(moves), dtype=float).reshape(len(moves), len(lattice))
         if rank_of(whole) < len(lattice):
@@ -80,6 +84,29 @@ def whole_cells(manifold: AffineManifold, query: Matrix) -> Callable[[Block], Ce
         return Cell(block.outputs, basis, whole, _cost(block, basis, whole), block.key)
 
     return cell
+
+
+def farthest_whole(
+    adjacency: Adjacency, query: Matrix, found: Sensitivity
+) -> tuple[float, int] | None:
+    """Return the lattice step of one output, and of how many the farthest whole move is.
+
+    None where the farthest move of all is not whole.
+    """
+    move = isinstance(adjacency, CircuitAdjacency) and adjacency.exact_direction(found.direction)
+    if not move:
+        return None
+    row = _row(query, 0)
+    ((unit,),) = image_lattice(_whole_kernel(adjacency.manifold), [row])
+    steps = abs(dot(row, whole_move(move)) / unit)
+    if not steps or steps < found.upper / unit:
+        return None
+    return float(unit), int(steps)
+
+
+def _fraction(value: float) -> Fraction:
+    """The short fraction that a computed number stands for."""
+    return Fraction(float(value)).limit_denominator(MOST_DENOMINATOR)
 
 
 def _row(query: Matrix, output: int) -> dict[int, Fraction]:
@@ -107,17 +134,18 @@ def _cost(block: Block, basis: FloatArray, moves: FloatArray) -> FloatArray:
 
 
 def short_numbers(values: FloatArray) -> FloatArray:
-    """Replace numbers that differ from a short fraction by rounding only."""
-    flat, place = np.unique(values, return_inverse=True)
-    near = 1e-13 * float(np.abs(flat).max(initial=0.0))
+    """Replace numbers that differ from a short fraction by rounding only, in units of their row."""
+    near = np.broadcast_to(1e-13 * np.abs(values).max(axis=-1, keepdims=True), values.shape)
+    both, place = np.unique(values + 1j * near, return_inverse=True)
+    flat, near = both.real, both.imag
     found = _short_fractions(flat, near)
     left = np.isnan(found)
     decimal = np.array([float(f"{value:.10g}") for value in flat[left].tolist()])
-    found[left] = np.where(np.abs(decimal - flat[left]) <= near, decimal, flat[left])
+    found[left] = np.where(np.abs(decimal - flat[left]) <= near[left], decimal, flat[left])
     return np.asarray(found[place].reshape(values.shape)) + 0.0
 
 
-def _short_fractions(values: FloatArray, near: float) -> FloatArray:
+def _short_fractions(values: FloatArray, near: FloatArray) -> FloatArray:
     """The first convergent of each number that is as near and has a short denominator, or NaN."""
     found = np.full(len(values), np.nan)
     numerator, before = np.floor(values), np.ones(len(values))

@@ -130,7 +130,7 @@ def _hull_or_better(
             return exchanged
     hull = _hull(cell.moves, integers, budget)
     best, error = hull, hull.error(cell, limit, integers)
-    starts = STARTS if budget.left >= LEAST_WORK else 0
+    starts = STARTS if budget.allows(LEAST_WORK) else 0
     for extra in better_bodies(
         hull.vertices, cell.cost, known if starts else [], starts, generator, budget
     ):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -82,6 +82,16 @@ class Problem:
         except TooManyCircuitsError:
             return False
         return True
+
+    @cached_property
+    def real(self) -> Problem:
+        """The same problem with noise that may be real: its promise is about more neighbours."""
+        if not self.integers:
+            return self
+        made = replace(self, integers=False)
+        for known in ("_blocks", "_too_many", "solved"):  # what was listed is not listed again
+            made.__dict__[known] = getattr(self, known)
+        return made
 
     @cached_property
     def farthest(self) -> Sensitivity:

@@ -15,9 +15,9 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.designs.effort import Budget
-from affinedp.designs.fit import Candidate
+from affinedp.designs.fit import LONGER, Candidate
 from affinedp.designs.free_set import best_free_set
-from affinedp.designs.knorm_blocks import Cell, real_cell, whole_cells
+from affinedp.designs.knorm_blocks import Cell, farthest_whole, real_cell, whole_cells
 from affinedp.designs.knorm_bodies import best_bodies, lattice_bases
 from affinedp.designs.laplace_strategy import (
     LaplaceStrategy,
@@ -29,11 +29,12 @@ from affinedp.designs.laplace_strategy import (
 from affinedp.designs.problem import Problem
 from affinedp.designs.separate import Block, split, together, with_floor
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import meant_numbers
 from affinedp.laws.base import Law
 from affinedp.laws.knorm import KNorm
 from affinedp.laws.laplace import Laplace
 from affinedp.laws.product_norm import MOST_DIMENSIONS, ProductNorm, variance_in_product
-from affinedp.laws.staircase import Staircase, best_first, best_whole_first
+from affinedp.laws.staircase import Staircase, best_first, best_whole_first, real_variance
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.privacy.design import Design
@@ -54,6 +55,8 @@ DIGITS = 6
 READING_WORK, WHOLE_WORK = 500, 10_000
 # Noise that is larger by so little, for the rounding of its promise, is verified once.
 LARGER = 1 + 1e-10
+# Stairs are wider by so much than moves that are computed.
+WIDER = 1 + 1e-12
 STAIRS = "staircase noise: the density falls by e^ε whenever a neighbour's move is exceeded"
 SUMS = "noise under the public sums at the nodes of a network, brought back onto all equations"
 ENTRIES = (
@@ -72,8 +75,14 @@ def closed_forms(problem: Problem, laws: set[str], weights: Matrix) -> Iterator[
     knorm = "knorm" in laws
     if knorm and is_one_sum(problem.adjacency, problem.query):
         yield lambda: _one_sum(problem, weights)
-    if (knorm or "laplace" in laws) and problem.query.shape[0] == 1:
-        yield lambda: _one_number(problem)
+    if problem.query.shape[0] == 1:
+        if knorm or "laplace" in laws:
+            yield lambda: _one_number(problem)
+        if "staircase" in laws:
+            yield lambda: _stairs_of_one_number(problem)
+            if problem.integers and "laplace" in laws:
+                real = _stairs_of_one_number(problem.real)
+                yield lambda: (replace(one, settled=False) for one in real)
         return
     # it is real, also on whole data
     if "productnorm" in laws or (knorm and not problem.integers):
@@ -93,12 +102,15 @@ def from_a_list(
         return
     searched: list[LaplaceStrategy] = []
     if knorm and whole:
-        yield lambda: _bodies(problem, weights, seed, budget, searched, "laplace" in laws)
-    if "laplace" in laws or not whole:
-        starts = searched if knorm and not whole else None
-        yield lambda: _laplace(problem, weights, seed, budget, starts)
-    if knorm and not whole:
-        yield lambda: _bodies(problem, weights, seed, budget, searched)
+        yield lambda: _bodies(problem, weights, seed, budget, [], "laplace" in laws)
+        if "laplace" not in laws:
+            return  # what is published is to be whole
+    starts = searched if knorm else None
+    yield lambda: _laplace(problem, weights, seed, budget, starts)
+    if whole and "staircase" in laws:
+        yield lambda: _staircase(problem.real, weights, budget, laws)
+    if knorm:
+        yield lambda: _bodies(problem.real, weights, seed, budget, searched)
 
 
 def _candidate(
@@ -134,6 +146,27 @@ def _one_sum(problem: Problem, weights: Matrix) -> Iterator[Candidate]:
     yield _candidate(
         problem, _dense(problem, identity), law, "the hull of the moves", settled=alike
     )
+
+
+def _stairs_of_one_number(problem: Problem) -> Iterator[Candidate]:
+    """Stairs as wide as the farthest move of a single output, which are the least there is."""
+    found, limit = problem.farthest, problem.pure_epsilon
+    if not found.upper > 0:
+        return
+    if problem.integers:
+        axis = farthest_whole(problem.adjacency, problem.query, found)
+        if axis is None:
+            return  # a list tells which whole move is the farthest
+        unit, steps = axis
+        law = Staircase([steps], [best_whole_first(steps, limit)], limit, True)
+        real = real_variance(1.0, best_first(1.0, limit), limit) * found.upper**2
+        least = float(law.variance_of_each[0]) * unit**2 <= real
+    else:
+        least, unit = True, 1.0
+        width = found.upper * (1.0 if meant_numbers(dense(problem.query)) else WIDER)
+        law = Staircase([width], [best_first(width, limit)], limit)
+    strategy = _dense(problem, np.full((1, 1), unit))
+    yield _candidate(problem, strategy, law, STAIRS, settled=found.exact and least)
 
 
 def _one_number(problem: Problem) -> Iterator[Candidate]:
@@ -280,7 +313,14 @@ def _staircase(
     basis, root = together(parts, roots, problem.query.shape[0])
     law = Staircase.of_root(root, limit, problem.integers)
     found = _candidate(problem, _dense(problem, basis), law, STAIRS)
-    if found.mechanism.shared_part is not None:
+    hides = found.mechanism.shared_part is None
+    if not problem.integers and not (hides and found.mechanism.guarantee.sensitivity <= limit):
+        # a computed move may be off by a rounding, and numbers that are short by chance, which
+        # would be read as they stand, are off the others
+        law = Staircase.of_root(root * (WIDER / LONGER), limit)
+        found = _candidate(problem, _dense(problem, basis * LONGER), law, STAIRS)
+        hides = found.mechanism.shared_part is None
+    if not hides:
         raise AffineDPError(
             "staircase noise must hide all that the query reveals, and neighbours share some of it"
         )
@@ -325,7 +365,7 @@ def _can_be_read(problem: Problem, weights: Matrix, budget: Budget) -> bool:
     """Whether effort is left to read all moves exactly."""
     work = WHOLE_WORK if problem.integers else READING_WORK
     blocks = problem.blocks(weights, budget.moves)
-    if work * sum(block.directions.size for block in blocks) <= budget.left:
+    if budget.allows(work * sum(block.directions.size for block in blocks)):
         return True
     budget.note("K-norm noise was not designed for so many moves")
     return False

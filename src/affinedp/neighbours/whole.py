@@ -103,13 +103,25 @@ def known_moves(
             yield move, column
 
 
+def whole_move(move: Mapping[int, Fraction]) -> dict[int, Fraction]:
+    """Return the longest part of a move between whole data; nothing where there is none.
+
+    Examples
+    --------
+    >>> whole_move({0: Fraction(5, 2), 3: Fraction(-5)})
+    {0: Fraction(2, 1), 3: Fraction(-4, 1)}
+    """
+    step, times = whole_steps(list(move.values()))
+    return {i: Fraction(times * c) for i, c in zip(move, step)} if times else {}
+
+
 def whole_part(move: Mapping[int, Fraction], column: FloatArray) -> FloatArray:
     """Return the longest part of a move between whole data, or all of it where there is none."""
-    step, times = whole_steps(list(move.values()))
-    if times == 0:
+    whole = whole_move(move)
+    if not whole:
         return column
     part = np.zeros_like(column)
-    part[list(move)] = [float(times * c) for c in step]
+    part[list(whole)] = [float(c) for c in whole.values()]
     return part
 
 

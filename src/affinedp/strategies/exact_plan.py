@@ -37,12 +37,10 @@ from affinedp.laws.product_norm import ProductNorm, ProductPart
 from affinedp.laws.sampler.bodies import StairsNoise
 from affinedp.laws.staircase import Staircase, best_whole_first, whole_top, whole_variance
 from affinedp.neighbours.adjacency import Adjacency
-from affinedp.neighbours.whole import known_moves
 from affinedp.strategies.base import Promised
 from affinedp.strategies.largest_gauge import Coordinates, largest_gauge, rounded_rows
 from affinedp.strategies.matrices import DensePlan, Matrices, Row, shared_part
 
-MOST_MOVES = 5_000
 # Rounding may make staircase noise larger than it is said to be by this share, and no more.
 MOST_WIDENED = 1e-4
 # The rate is rounded down to a multiple of 2^-RATE_BITS of itself.
@@ -136,10 +134,8 @@ def _moved(
 
 
 def stairs_grid(
-    adjacency: Adjacency,
     law: Staircase,
     promised: Promised,
-    coordinates: Coordinates,
     rows: list[dict[int, Fraction]],
     bound: float | None,
 ) -> Grid:
@@ -147,7 +143,7 @@ def stairs_grid(
 
     Neighbours that differ by n in a coordinate differ by at most |n|/g + 1 steps of the grid g
     after rounding.  With steps of the staircase so wide that this crosses no more of them than n
-    does, the promise is that of the design, in exact arithmetic.
+    does, whatever n is, the promise is that of the design, in exact arithmetic.
     """
     exponents = grid_exponents(1 / law.widths, promised.sensitivity / law.rate)
     units = [Fraction(2) ** int(e) for e in exponents.tolist()]
@@ -160,14 +156,11 @@ def stairs_grid(
             )
         off = sum((abs(c) for c in rows[0].values()), Fraction(0)) * Fraction(2 * bound * EPS)
         spare[0] += off / units[0]
-    stated = [meaning(width) for width in law.widths.tolist()]
-    widths = [1] * len(units)
-    for move, _ in known_moves(adjacency, MOST_MOVES, "use Laplace noise"):
-        for i, moved in enumerate(map(abs, coordinates.exact(move))):
-            if moved:
-                farthest = math.floor(moved / units[i] + spare[i])
-                crossed = math.ceil(moved / stated[i])
-                widths[i] = max(widths[i], -(-farthest // crossed))
+    # A move of at most k·w changes what is read by at most ⌊k w/g + s⌋ ≤ k ⌊w/g + s⌋ steps, s ≥ 1.
+    widths = [
+        math.floor(meaning(width) / unit + more)
+        for width, unit, more in zip(law.widths.tolist(), units, spare)
+    ]
     firsts = [
         _first(law, promised.curve, law.firsts[i] / law.widths[i], w) for i, w in enumerate(widths)
     ]
@@ -317,7 +310,6 @@ def exact_plan(
             "exactly; this is not possible with bound= nor for whole numbers. Protect these "
             "combinations too (see Mechanism.published_without_noise)"
         )
-    coordinates = None
     if given is None:
         coordinates = Coordinates.of(strategy.query, strategy.noise, law)
         if law.whole:
@@ -336,8 +328,7 @@ def exact_plan(
     if isinstance(law, Staircase):
         if shared is not None:
             raise AffineDPError("staircase noise must hide all that the query reveals")
-        assert coordinates is not None
-        grid = stairs_grid(adjacency, law, promised, coordinates, rows, bound)
+        grid = stairs_grid(law, promised, rows, bound)
     else:
         assert isinstance(law, KNorm | ProductNorm)
         grid = body_grid(adjacency, law, promised, rows, hidden, bound)

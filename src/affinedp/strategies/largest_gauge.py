@@ -21,9 +21,10 @@ from affinedp.exact.rational import combination, dot, inverse
 from affinedp.laws.base import Gauges, Law, Moves
 from affinedp.laws.bodies import AxesPart, SumPart
 from affinedp.laws.knorm import KNorm
-from affinedp.neighbours.adjacency import Adjacency
+from affinedp.laws.staircase import Staircase
+from affinedp.neighbours.adjacency import Adjacency, Sensitivity
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.neighbours.whole import known_moves, whole_part, whole_steps
+from affinedp.neighbours.whole import known_moves, whole_move, whole_part, whole_steps
 from affinedp.strategies.base import (
     MOST_EXACT,
     MOST_LISTED,
@@ -226,6 +227,10 @@ def largest_of_gauge(strategy: Matrices, adjacency: Adjacency, law: Law) -> Larg
         # a list gives a better curve
         if len(sums) == len(law.parts) and not (long and law.size <= FEW_ENTRIES):
             return _largest_sum(adjacency, coordinates, law)
+    if isinstance(law, Staircase) and law.size == 1:
+        found = _farthest(adjacency, coordinates, law)
+        if found is not None:
+            return found
     if law.whole:
         return _whole_moves(adjacency, coordinates, law)
     return largest_gauge(adjacency, coordinates.matrix, law, coordinates.exact)
@@ -270,6 +275,36 @@ def largest_gauge(
     return found(lowest, highest, top.columns[:, most.index(highest)])
 
 
+def _farthest(adjacency: Adjacency, coordinates: Coordinates, law: Law) -> Largest | None:
+    """Of one coordinate the farthest move has the largest gauge; None where a list must tell it."""
+    found = adjacency.sensitivity(coordinates.matrix, 1)
+    low, high = _of_one_norm(adjacency, coordinates.is_exact, coordinates.matrix, found)
+    direction = found.direction
+    if law.whole:
+        exact = isinstance(adjacency, CircuitAdjacency) and adjacency.exact_direction(direction)
+        move = whole_move(exact) if exact else {}
+        low = abs(coordinates.exact(move)[0])
+        direction = whole_part(move, direction) if move else direction
+    gauge = law.gauge([high])
+    if law.gauge([low]) != gauge:
+        return None
+    return Largest(gauge, gauge, True, found.method, direction, moves=Moves(largest=gauge))
+
+
+def _of_one_norm(
+    adjacency: Adjacency, is_exact: bool, matrix: Matrix, found: Sensitivity
+) -> tuple[Fraction, Fraction]:
+    """Bounds on the largest 1-norm, of which one was found for a matrix that may be rounded."""
+    import scipy.sparse as sparse
+
+    low, high = Fraction(found.value), Fraction(found.upper)
+    if not is_exact:
+        spread = sparse.diags_array(np.asarray(abs(matrix).sum(axis=0)).ravel())
+        off = Fraction(8 * EPS * adjacency.sensitivity(sparse.csr_array(spread), 1).upper)
+        low, high = max(Fraction(0), low - off), high + off
+    return low, high
+
+
 def _exchanged(adjacency: Adjacency, gauge: Fraction, law: KNorm) -> Largest:
     """One public sum: all moves are alike."""
     signs = np.sign(np.array([adjacency.manifold.D[0, 0], adjacency.manifold.D[0, 1]]))
@@ -300,11 +335,8 @@ def _largest_sum(adjacency: CircuitAdjacency, coordinates: Coordinates, law: KNo
             scale[part.rows] = 1 / (2 * float(part.width))
     matrix = sparse.csr_array(sparse.diags_array(scale) @ coordinates.matrix)
     found = adjacency.sensitivity(matrix, 1)
-    low, high = Fraction(found.value) / unit, Fraction(found.upper) / unit
-    if len(widths) > 1 or not coordinates.is_exact:
-        spread = sparse.diags_array(np.asarray(abs(matrix).sum(axis=0)).ravel())
-        off = 8 * EPS * adjacency.sensitivity(sparse.csr_array(spread), 1).upper
-        low, high = max(Fraction(0), low - Fraction(off) / unit), high + Fraction(off) / unit
+    is_exact = len(widths) == 1 and coordinates.is_exact
+    low, high = (c / unit for c in _of_one_norm(adjacency, is_exact, matrix, found))
     direction, move = found.direction, adjacency.exact_direction(found.direction)
     if law.whole:
         # half the 1-norm of a whole move is whole
@@ -313,14 +345,14 @@ def _largest_sum(adjacency: CircuitAdjacency, coordinates: Coordinates, law: KNo
             (width,) = widths
             high = Fraction(math.floor(high * width)) / width
     if move is not None:
-        z = coordinates.exact(move)
         if law.whole:
-            step, times = whole_steps(z)
-            z = [Fraction(times * c) for c in step]
-            direction = whole_part(move, direction)
+            move, direction = whole_move(move), whole_part(move, direction)
+        z = coordinates.exact(move)
         low = max(low, _gauge_of_sums(z, sums))
     low, high = min(low, high) * rate, high * rate
-    return Largest(low, high, True, found.method, direction, moves=Moves(largest=high))
+    # rounding aside, the bound for whole moves is attained or too large
+    certain = not law.whole or low == high
+    return Largest(low, high, certain, found.method, direction, moves=Moves(largest=high))
 
 
 def _gauge_of_sums(move: list[Fraction], sums: tuple[SumPart, ...]) -> Fraction:
@@ -340,7 +372,7 @@ def _whole_moves(adjacency: Adjacency, coordinates: Coordinates, law: Law) -> La
             raise AffineDPError(
                 f"more than {MOST_WHOLE_MOVES:,} moves on whole numbers: treat the data as real"
             )
-        step, times = whole_steps(coordinates.exact(move))
+        step, times = whole_steps(coordinates.exact(whole_move(move)))
         if times == 0:
             continue
         # of the whole multiple: a staircase's steps do not add up
