@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
+from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.domains.manifold import output_equations
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import real_array
@@ -292,9 +292,7 @@ class MechanismRecord(Part):
     @cached_property
     def publishes_whole_numbers(self) -> bool:
         """Whether all that is published is whole, whatever the data: noise and query are."""
-        query = self.dense.query
-        numbers = query.data if is_sparse(query) else query
-        return self.noise.whole and bool(np.all(numbers == np.rint(numbers)))
+        return self.noise.whole and self.dense.keeps_whole
 
     @cached_property
     def published_without_noise(self) -> tuple[str, ...]:

@@ -163,6 +163,40 @@ def test_never_worse_than_standard_practice():
                     assert m.design.error <= least * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("epsilon", [0.3, 2.0, 10.0])
+def test_never_worse_than_whole_noise_on_the_cells(epsilon):
+    """Geometric noise at the rate that all moves leave, brought onto what is public."""
+    drawn = 0
+    for rng, parent, public in cases(9, seed=6):
+        for neighbours in KINDS:
+            weights = rng.lognormal(0, 2, len(parent))
+            m = usable(parent, public, adjacency=neighbours, epsilon=epsilon, delta=0.0,
+                       weights=weights)  # fmt: skip
+            if m is None:
+                continue
+            K, leaves = dense.indicators(parent)
+            moves = np.abs(dense.moves(parent, neighbours, public))
+            each = 1 / (2 * math.sinh(epsilon / moves.sum(axis=1).max() / 2) ** 2)
+            kept = [K[v] for v in public]
+            kept += [np.ones(len(leaves))] if neighbours == "replace" else []
+            spread = dense.covariance(
+                K, (np.isin(np.arange(len(parent)), leaves)) / each,
+                np.array(kept).reshape(-1, len(leaves)),
+            )  # fmt: skip
+            practice = float(weights @ np.diag(K @ spread @ K.T))
+            found = float(weights @ m.expected_squared_errors)
+            assert found <= practice * (1 + 1e-9)
+            if m.law == "geometric":
+                drawn += m.adjacency.domain.fixed_people
+                assert found == pytest.approx(practice)
+                x = (K @ rng.integers(0, 9, len(leaves))).astype(int)
+                y = m.release(x)
+                assert np.allclose(K @ y[leaves], y)
+                assert np.array_equal(y[public], x[public])
+                assert m.guarantee.holds(epsilon, 0.0, tolerance=0.0)
+    assert drawn >= (0 if epsilon < 1 else 3)
+
+
 def test_households_need_more_noise():
     one, three = (design(US, household=m, law="gaussian") for m in (1, 3))
     ratio = three.expected_squared_error / one.expected_squared_error
