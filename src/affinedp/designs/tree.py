@@ -262,7 +262,7 @@ def _candidates(
     bound = None
     if law != "laplace" and limit > 0:
         add("least noise", "gaussian", y)
-        weights = level_precisions(tree, cost)
+        weights = level_precisions(tree, cost, both)
         add(LEVELS, "gaussian", weights)
         add(ADD_UP, "gaussian", cells)
         add("independent, projected", "gaussian", flat)
