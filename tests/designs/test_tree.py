@@ -1,6 +1,8 @@
 """Trees against dense matrices: promises by brute force, variances, bounds, releases."""
 
 import math
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
@@ -10,6 +12,7 @@ from scipy import optimize, stats
 
 import affinedp as adp
 import dense
+from affinedp import compiling
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.least_tree import (
     heaviest_sum,
@@ -294,6 +297,36 @@ def test_a_branch_of_weight_zero_counts():
     y = np.array([0.0, 0.0, 0.0, 0.7, 0.0])
     known = np.array([True, False, False, False, False])
     assert passes.heaviest(parent, known, y, False)[1] == 0.7
+
+
+@pytest.mark.parametrize("parent", [[0], [0, 0], [1, 1, 0]])
+def test_a_node_above_itself_is_refused(parent):
+    with pytest.raises(AffineDPError, match="root|circle"):
+        design_tree(parent, epsilon=1.0)
+
+
+def test_small_trees_are_designed_without_a_compiler():
+    program = (
+        "import sys, affinedp as adp; "
+        "adp.design_tree([-1, 0, 0, 1, 1, 2, 2], epsilon=1.0, delta=1e-6); "
+        "assert 'numba' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("neighbours", KINDS)
+def test_designs_are_the_same_in_python_and_compiled(neighbours, monkeypatch):
+    for _, parent, public in cases(4, n=6, seed=31):
+        made = []
+        for most in (10**9, 0):
+            monkeypatch.setattr(compiling, "PLAIN_NUMBERS", most)
+            monkeypatch.setattr(compiling._CompiledLater, "together", 0)
+            made.append(usable(parent, public, adjacency=neighbours, delta=1e-6 * (len(parent) % 2),
+                               law="gaussian" if len(parent) % 2 else "laplace"))  # fmt: skip
+        if made[0] is not None:
+            one, other = made
+            assert one.fingerprint == other.fingerprint
+            assert (one.gap, one.design.error) == (other.gap, other.design.error)
 
 
 def test_deep_chains_are_refused():

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.compiling import compiled
+from affinedp.compiling import compiled_later
 from affinedp.domains import tree_passes as passes
 from affinedp.domains.totals import Indices, Totals
 
@@ -53,7 +53,7 @@ MOST_WEIGHED = 60
 JOIN, BOTH = 0, 1
 
 
-@compiled
+@compiled_later
 def tops(parent, known, kind, heavy, extra, budget, offset):  # type: ignore[no-untyped-def]
     """Fill in what the paths of every class may spend, and what its top has beside.
 
@@ -83,7 +83,7 @@ def tops(parent, known, kind, heavy, extra, budget, offset):  # type: ignore[no-
             budget[v] = 0.5
 
 
-@compiled
+@compiled_later
 def spend(parent, leaf, known, heavy, phi, budget, offset, y):  # type: ignore[no-untyped-def]
     """Fill y from the shares; ``budget`` is filled below the tops."""
     for v in range(len(parent)):
@@ -96,7 +96,7 @@ def spend(parent, leaf, known, heavy, phi, budget, offset, y):  # type: ignore[n
         y[v] = offset[v] + (budget[v] if leaf[v] else phi[v] * budget[v])
 
 
-@compiled
+@compiled_later
 def gains_below(parent, leaf, known, phi, gains, H, B):  # type: ignore[no-untyped-def]
     """Fill H, what a unit of budget gains in the branch of v, and B, its sum over the children."""
     B[:] = 0.0
@@ -109,7 +109,7 @@ def gains_below(parent, leaf, known, phi, gains, H, B):  # type: ignore[no-untyp
             B[parent[v]] += H[v]
 
 
-@compiled
+@compiled_later
 def heavy_paths(parent, leaf, known, gains, H, B):  # type: ignore[no-untyped-def]
     """Return what more than ½ for the branch of every node gains within it, and through whom.
 
@@ -128,7 +128,7 @@ def heavy_paths(parent, leaf, known, gains, H, B):  # type: ignore[no-untyped-de
     return best, following
 
 
-@compiled
+@compiled_later
 def leaf_weights(parent, leaf, known, y, gains):  # type: ignore[no-untyped-def]
     """Return weights that add up in the tree, 1 at the top of every class, for the lower bound.
 
