@@ -24,10 +24,12 @@ from affinedp import consensus, control, flows, tables
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import Law
 from affinedp.laws.curves import LaplaceCurve
+from affinedp.laws.knorm import KNorm
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.joint import JointAdjacency
 from affinedp.parts import Part
 from affinedp.strategies.base import Strategy
+from affinedp.strategies.whole_entries import WholeEntries
 from fuzz.noise import seeded
 
 SUM = adp.AffineManifold.from_equations(["a + b + c = total"])
@@ -84,6 +86,15 @@ def two_at_once():
     return adp.design_laplace(SUM, epsilon=1, adjacency=JointAdjacency(each)), ROW
 
 
+def whole_entries():
+    """One person moves between three cells whose total is public."""
+    moves = [[1, 0, 1], [-1, 1, 0], [0, -1, -1], [0, 0, 0]]
+    projection = np.vstack([np.eye(3) - 1 / 3, np.zeros(3)])
+    strategy = WholeEntries(SUM, np.eye(4), projection, SUM.names, entries=np.arange(3))
+    law = KNorm(2 * np.eye(3), 1.0, whole=True)
+    return adp.Mechanism(adp.DirectionAdjacency(SUM, moves), strategy, law), ROW
+
+
 def regression():
     columns = {"x": (0, 1), "y": (0, 10)}
     return consensus.PrivateRegression(networkx.cycle_graph(3), columns, 1.0, 1e-6).mechanism, None
@@ -115,6 +126,7 @@ RELEASED = {
         ROW[:3],
     ),
     "joint": two_at_once,
+    "whole entries": whole_entries,
     "tree": lambda: (adp.design_tree(PARENTS, epsilon=0.1, delta=1e-3), TREE),
     "tree of laplace": lambda: (adp.design_tree(PARENTS, epsilon=1, law="laplace"), TREE),
     "margins": lambda: margins(delta=1e-3, law="gaussian"),

@@ -11,7 +11,9 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
+
+import numpy as np
 
 STEPS_PER_CALL = 500_000
 # Numbers that a search works on in Python, about a quarter of a second, before it is compiled.
@@ -86,6 +88,22 @@ def _forgiving_cache(function: Callable[..., Any]) -> Any:
 class _AlwaysCompiled(Compiled):
     def __call__(self, *arguments: Any) -> Any:
         return self.fast(*arguments)
+
+
+class _CompiledLater(Compiled):
+    together: ClassVar[int] = 0  # numbers that all functions like it worked on in Python
+
+    def __call__(self, *arguments: Any) -> Any:
+        numbers = max((one.size for one in arguments if isinstance(one, np.ndarray)), default=0)
+        if _CompiledLater.together + numbers > PLAIN_NUMBERS:
+            return self.fast(*arguments)
+        _CompiledLater.together += numbers
+        return self._function(*arguments)
+
+
+def compiled_later(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a pass over arrays when passes like it have worked on many numbers, not before."""
+    return _CompiledLater(function)
 
 
 def compiled(function: Callable[..., Any]) -> Callable[..., Any]:

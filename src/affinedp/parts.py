@@ -51,6 +51,7 @@ HOMES = {
     "staircase": "affinedp.laws.staircase",
     "productnorm": "affinedp.laws.product_norm",
     "projected": "affinedp.strategies.projected",
+    "whole entries": "affinedp.strategies.whole_entries",
     "linear system": "affinedp.exact.systems",
     "gateway plan": "affinedp.control.gateway_plan",
     "sensor": "affinedp.control.sensors",

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, is_sparse
+from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.domains.manifold import output_equations
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import generator_of, real_array
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import Part, digest
@@ -237,7 +237,7 @@ class MechanismRecord(Part):
         """
         if isinstance(size, bool) or not isinstance(size, int | np.integer) or size < 0:
             raise AffineDPError(f"size must be a number of draws, not {size!r}")
-        generator = np.random.default_rng(seed)
+        generator = generator_of(seed)
         drawn = self.noise.sample(generator, int(size), self.strategy.coordinates)
         return self.strategy.spread(drawn)
 
@@ -292,9 +292,7 @@ class MechanismRecord(Part):
     @cached_property
     def publishes_whole_numbers(self) -> bool:
         """Whether all that is published is whole, whatever the data: noise and query are."""
-        query = self.dense.query
-        numbers = query.data if is_sparse(query) else query
-        return self.noise.whole and bool(np.all(numbers == np.rint(numbers)))
+        return self.noise.whole and self.dense.keeps_whole
 
     @cached_property
     def published_without_noise(self) -> tuple[str, ...]:

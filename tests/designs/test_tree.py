@@ -1,19 +1,30 @@
 """Trees against dense matrices: promises by brute force, variances, bounds, releases."""
 
 import math
+import subprocess
+import sys
 from dataclasses import dataclass, replace
 from fractions import Fraction
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import optimize, stats
 
 import affinedp as adp
 import dense
+from affinedp import compiling
 from affinedp.budget.ledger import Ledger
+from affinedp.designs.least_tree import (
+    heaviest_sum,
+    least_precisions,
+    level_moves,
+    level_precisions,
+    level_scales,
+)
 from affinedp.designs.tree import design_tree, design_tree_for_targets
 from affinedp.designs.tree_bound import PoorDesignError
 from affinedp.domains import tree_passes as passes
+from affinedp.domains.totals import Totals, checked_weights
 from affinedp.errors import AffineDPError, IdentifiableEntriesError
 from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.laws.laplace import Geometric
@@ -163,6 +174,115 @@ def test_never_worse_than_standard_practice():
                     assert m.design.error <= least * (1 + 1e-9)
 
 
+@pytest.mark.parametrize("epsilon", [0.3, 2.0, 10.0])
+def test_never_worse_than_whole_noise_on_the_cells(epsilon):
+    """Geometric noise at the rate that all moves leave, brought onto what is public."""
+    drawn = 0
+    for rng, parent, public in cases(9, seed=6):
+        for neighbours in KINDS:
+            weights = rng.lognormal(0, 2, len(parent))
+            m = usable(parent, public, adjacency=neighbours, epsilon=epsilon, delta=0.0,
+                       weights=weights)  # fmt: skip
+            if m is None:
+                continue
+            K, leaves = dense.indicators(parent)
+            moves = np.abs(dense.moves(parent, neighbours, public))
+            each = 1 / (2 * math.sinh(epsilon / moves.sum(axis=1).max() / 2) ** 2)
+            kept = [K[v] for v in public]
+            kept += [np.ones(len(leaves))] if neighbours == "replace" else []
+            spread = dense.covariance(
+                K, (np.isin(np.arange(len(parent)), leaves)) / each,
+                np.array(kept).reshape(-1, len(leaves)),
+            )  # fmt: skip
+            practice = float(weights @ np.diag(K @ spread @ K.T))
+            found = float(weights @ m.expected_squared_errors)
+            assert found <= practice * (1 + 1e-9)
+            if m.law == "geometric":
+                drawn += m.adjacency.domain.fixed_people
+                assert found == pytest.approx(practice)
+                x = (K @ rng.integers(0, 9, len(leaves))).astype(int)
+                y = m.release(x)
+                assert np.allclose(K @ y[leaves], y)
+                assert np.array_equal(y[public], x[public])
+                assert m.guarantee.holds(epsilon, 0.0, tolerance=0.0)
+    assert drawn >= (0 if epsilon < 1 else 3)
+
+
+@pytest.mark.parametrize("neighbours", KINDS)
+def test_no_other_precisions_of_the_numbers_have_less_noise(neighbours):
+    """By duality: f ≥ f(y)² / max g·y' over what all moves allow, g the slope in dense matrices."""
+    rng = np.random.default_rng(17)
+    given = [([-1, 0, 0, 1, 3], [0, 5, 0, 0, 1], []), ([-1, 0, 0, 1, 3], [1, 9, 1, 1, 5], [])]
+    for i in range(20):
+        parent = dense.random_parent(rng, 4 + i % 12)
+        public = [int(rng.integers(len(parent)))] if i % 4 == 3 else []
+        weights = np.exp(rng.uniform(-5, 5, len(parent)))
+        given.append((parent, weights if i % 3 else rng.choice([0, 1, 5], len(parent)), public))
+    seen = 0
+    for parent, weights, public in given:
+        c = np.array(weights, float)
+        try:
+            tree = Totals.of(parent, np.array(public, int), neighbours)
+            cost = checked_weights(tree, c)
+        except AffineDPError:
+            continue
+        seen += 1
+        private = ~tree.outside(tree.known)
+        K, leaves = dense.indicators(np.array(parent))
+        moves = np.abs(dense.moves(np.array(parent), neighbours, public) @ K.T)
+        y = tree.outside(least_precisions(tree, cost, neighbours == "circuits")[0])
+        y = np.where(private, y, 0.0)
+        y = y / (moves @ y).max()
+        kept = [K[v] for v in public]
+        kept += [np.ones(len(leaves))] if neighbours == "replace" else []
+        cells = dense.covariance(K, y, np.array(kept).reshape(-1, len(leaves)))
+        spread = K @ cells @ K.T
+        c = np.where(private, c, 0.0)
+        slope = np.where(private, c @ spread**2, 0.0)
+        most = optimize.linprog(
+            -slope, A_ub=moves, b_ub=np.ones(len(moves)), bounds=[(0, m) for m in 1e9 * private]
+        )
+        assert -most.fun <= float(c @ np.diag(spread)) * (1 + 2e-4)
+    assert seen >= 10
+
+
+@pytest.mark.parametrize("neighbours", KINDS)
+@pytest.mark.parametrize("power", [1, 2])
+def test_one_weight_per_level_is_no_worse_than_equal_weights(neighbours, power):
+    """And the moves that are looked at are those of the list, level by level."""
+    for rng, parent, public in cases(9, n=8, seed=23):
+        try:
+            tree = Totals.of(parent, np.array(public, int), neighbours)
+        except AffineDPError:
+            continue
+        both = neighbours == "circuits"
+        K, _ = dense.indicators(parent)
+        moves = np.abs(dense.moves(parent, neighbours, public) @ K.T)
+        depth = tree.outside(tree.depth)
+        by_level = moves @ (depth[:, None] == np.arange(depth.max() + 1))
+        levels = rng.lognormal(0, 2, (5, depth.max() + 1))
+        found = level_moves(tree, both)
+        np.testing.assert_allclose((levels @ found.T).max(1), (levels @ by_level.T).max(1))
+        assert {tuple(row) for row in found} <= {tuple(row) for row in by_level}
+        cost = checked_weights(tree, rng.lognormal(0, 2, tree.n))
+
+        def error(y, tree=tree, both=both, cost=cost):
+            y = y / heaviest_sum(tree, both, y)
+            return float(cost @ passes.variances(*tree.arrays, y**power))
+
+        flat = error(np.where(tree.known, 0.0, 1.0))
+        made = level_precisions if power == 1 else level_scales
+        assert error(made(tree, cost, both)) <= flat * (1 + 1e-9)
+
+
+def test_a_path_of_heavy_branches():
+    """A chain that costs 5 + 1 beside a cell that costs nothing: it may spend all there is."""
+    promise = {"epsilon": 5.12, "delta": 0.01, "adjacency": "circuits", "law": "gaussian"}
+    m = adp.design_tree([-1, 0, 0, 1, 3], weights=[0, 5, 0, 0, 1], **promise)
+    assert m.gap < 1e-3
+    assert m.design.error * m.guarantee.sensitivity**2 == pytest.approx(6.0, rel=1e-4)
+
+
 def test_households_need_more_noise():
     one, three = (design(US, household=m, law="gaussian") for m in (1, 3))
     ratio = three.expected_squared_error / one.expected_squared_error
@@ -177,6 +297,36 @@ def test_a_branch_of_weight_zero_counts():
     y = np.array([0.0, 0.0, 0.0, 0.7, 0.0])
     known = np.array([True, False, False, False, False])
     assert passes.heaviest(parent, known, y, False)[1] == 0.7
+
+
+@pytest.mark.parametrize("parent", [[0], [0, 0], [1, 1, 0]])
+def test_a_node_above_itself_is_refused(parent):
+    with pytest.raises(AffineDPError, match="root|circle"):
+        design_tree(parent, epsilon=1.0)
+
+
+def test_small_trees_are_designed_without_a_compiler():
+    program = (
+        "import sys, affinedp as adp; "
+        "adp.design_tree([-1, 0, 0, 1, 1, 2, 2], epsilon=1.0, delta=1e-6); "
+        "assert 'numba' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("neighbours", KINDS)
+def test_designs_are_the_same_in_python_and_compiled(neighbours, monkeypatch):
+    for _, parent, public in cases(4, n=6, seed=31):
+        made = []
+        for most in (10**9, 0):
+            monkeypatch.setattr(compiling, "PLAIN_NUMBERS", most)
+            monkeypatch.setattr(compiling._CompiledLater, "together", 0)
+            made.append(usable(parent, public, adjacency=neighbours, delta=1e-6 * (len(parent) % 2),
+                               law="gaussian" if len(parent) % 2 else "laplace"))  # fmt: skip
+        if made[0] is not None:
+            one, other = made
+            assert one.fingerprint == other.fingerprint
+            assert (one.gap, one.design.error) == (other.gap, other.design.error)
 
 
 def test_deep_chains_are_refused():

@@ -1,5 +1,6 @@
 """Neighbours as parts: saved and loaded, of a class of one's own, and never on a parent's word."""
 
+import itertools
 import json
 from dataclasses import dataclass
 from fractions import Fraction
@@ -269,6 +270,33 @@ def test_a_person_moves_one_cell_and_all_its_totals(equations, cells):
     assert moves.shape[1] == len(cells.split()) == manifold.dim
     assert found.unit == "one person joins or leaves"  # as of a table: a ledger adds them up
     assert found.words.startswith("one person joins or leaves, in ")
+
+
+@pytest.mark.parametrize("sizes", [(2, 2), (2, 3), (3, 2), (3, 4), (5, 7), (2, 3, 2)])
+@pytest.mark.parametrize("order", [0, 1, 2])
+def test_a_person_in_a_table_with_more_equations_than_it_needs(sizes, order):
+    """Any of them may be left out as redundant; by hand: a cell, and every margin over it."""
+    equations, axes = [], range(len(sizes))
+    margins = [kept for k in axes for kept in itertools.combinations(axes, k)]
+    cells = list(itertools.product(*map(range, sizes)))
+
+    def name(kept, cell):
+        return f"m{''.join(map(str, kept))}_" + "_".join(str(cell[i]) for i in kept)
+
+    for kept in margins:
+        for more in set(axes) - set(kept):  # a margin adds up finer ones, along each axis
+            finer = tuple(sorted({*kept, more}))
+            for at in sorted({tuple(cell[i] for i in kept) for cell in cells}):
+                over = {name(finer, c) for c in cells if tuple(c[i] for i in kept) == at}
+                total = next(name(kept, c) for c in cells if tuple(c[i] for i in kept) == at)
+                equations.append(f"{' + '.join(sorted(over))} = {total}")
+    shuffled = np.random.default_rng(order).permutation(equations).tolist()
+    manifold = adp.AffineManifold.from_equations(shuffled)
+    assert len(manifold.D) < len(equations)
+    (columns,) = adjacency_of(manifold, "person").moves()
+    found = {frozenset(np.array(manifold.names)[v > 0].tolist()) for v in columns.values.T}
+    assert set(np.unique(columns.values)) == {0.0, 1.0}
+    assert found == {frozenset(name(kept, c) for kept in [*margins, tuple(axes)]) for c in cells}
 
 
 @pytest.mark.parametrize(

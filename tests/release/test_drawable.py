@@ -245,6 +245,18 @@ def test_a_table_is_refused_before_the_charge(law, options, words, ledger):
     assert ledger.history() == ()
 
 
+@pytest.mark.parametrize("seed", ["x", -1, 1.5, True])
+def test_what_is_no_seed_is_refused(seed):
+    """Also where a closed form starts nothing at random."""
+    manifold = adp.AffineManifold.from_equations(["a + b = c"])
+    for door in (
+        lambda: adp.design_laplace(manifold, epsilon=1.0).sample(3, seed=seed),
+        lambda: adp.design_laplace(manifold, epsilon=1.0, seed=seed),
+    ):
+        with pytest.raises(adp.errors.AffineDPError, match="seed must be a whole number"):
+            door()
+
+
 def test_intervals_and_simulations_need_no_sampler():
     mechanism = dense(Undrawn())
     low, high = mechanism.interval([1.0, 2.0, 3.0], level=0.9)

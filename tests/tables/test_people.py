@@ -278,6 +278,36 @@ def test_counts_are_never_worse_than_geometric_cells(shape, epsilon):
     assert "noise on the cells, added up" in " ".join(str(out.report()).split())
 
 
+@pytest.mark.parametrize("epsilon", [0.5, 3.0, 10.0])
+@pytest.mark.parametrize("case", ["star", "two kinds of totals", "public total"])
+def test_counts_of_people_who_move_are_never_worse_than_geometric_cells(case, epsilon):
+    """Two cells change, so that each has rate ε/2; less the share of all in every number."""
+    arguments = {"epsilon": epsilon}
+    if case == "two kinds of totals":
+        table, _, more = crosstab((3, 4))
+        arguments |= more | {"adjacency": "replace"}
+    else:
+        table = pd.DataFrame({name: [2] for name in "abcdef"} | {"t": [12]})
+        arguments |= {"totals": {"t": list("abcdef")}}
+        arguments |= {"adjacency": "replace"} if case == "star" else {"public": ["t"]}
+    release = TableRelease(**arguments)
+    design = release.design(table)
+    cells = _cells_below(design.layout)
+    n = sum(entry not in design.layout.totals for entry in range(design.layout.cells))
+    each = 1 / (2 * math.sinh(epsilon / 4) ** 2)
+    practice = each * (cells * (1 - cells / n)).sum()
+    assert design.mechanism.expected_squared_error <= practice * (1 + 1e-9)
+    assert design.guarantee.epsilon() <= epsilon
+    geometric = [one.error for one in design.compared if one.reason == GEOMETRIC]
+    assert geometric == [pytest.approx(practice)]
+    if case != "two kinds of totals":
+        out = design.release(table).table.iloc[0]
+        assert out["t"] == 12  # the number of people is public
+        assert out[list("abcdef")].sum() == pytest.approx(12)
+        with pytest.raises(TableError, match="whole"):
+            release.release(table.assign(a=1.5, b=2.5))
+
+
 def test_counts_in_parts_are_shared_out():
     """One cell in each of two parts: geometric noise at shares of ε, in exact arithmetic."""
     table = pd.DataFrame({"a": [1], "b": [2], "t": [3], "visits": [7]})

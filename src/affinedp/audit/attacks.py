@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.lattice import whole_kernel
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import generator_of, real_array
 from affinedp.laws.base import Law
 from affinedp.laws.curves import laplace_delta
 from affinedp.laws.laplace import Laplace
@@ -67,7 +67,7 @@ def distinguish(
     True
     """
     runs = len(first)
-    order = np.random.default_rng(seed).permutation(runs)
+    order = generator_of(seed).permutation(runs)
     chosen, counted = order[: runs // 2], order[runs // 2 :]
     if learns:
         first, second = _learnt(first, second, chosen)

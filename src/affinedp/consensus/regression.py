@@ -31,7 +31,7 @@ from affinedp.consensus.graph import Weights, network_of
 from affinedp.domains.base import Domain
 from affinedp.domains.reading import Wrap
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number, real_array, real_number, whole_number
+from affinedp.exact.numbers import generator_of, is_number, real_array, real_number, whole_number
 from affinedp.laws.base import Law
 from affinedp.laws.calibration import gaussian_sigma
 from affinedp.laws.gaussian import Gaussian
@@ -463,7 +463,7 @@ class PrivateRegression:
         """
         if len(parts) != self.network.n:
             raise AffineDPError(f"there are {self.network.n} agents, but {len(parts)} parts")
-        generator = np.random.default_rng(seed)
+        generator = generator_of(seed)
         steps = np.array([self.moments.sums(part) for part in parts])
         sums = np.ldexp(steps.astype(np.float64), -GRID_BITS)
         if curator == "agents":

@@ -19,7 +19,7 @@ from affinedp.control.plant import causal, filter_of
 from affinedp.domains.dynamics import ENDLESS
 from affinedp.domains.observability import output_gramian, revealed_coordinates
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.exact.numbers import rounded_up, whole_number
+from affinedp.exact.numbers import generator_of, rounded_up, whole_number
 from affinedp.exact.systems import doubled_sum
 from affinedp.laws.base import Law
 from affinedp.mechanism import Mechanism
@@ -98,7 +98,7 @@ def sample_noise(
     >>> noise.shape, bool((noise[0] == noise[0, 0]).all())
     ((3, 50, 1), True)
     """
-    generator, runs = np.random.default_rng(seed), whole_number(size, "size")
+    generator, runs = generator_of(seed), whole_number(size, "size")
     made, how = sent(mechanism)
     found = made.simulated(mechanism.noise, generator, runs, _steps(made, steps))[:, :: how.every]
     if not any(how.added):

@@ -17,6 +17,7 @@ from affinedp.designs.separate import given_basis
 from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import generator_of
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
@@ -102,10 +103,7 @@ def design_laplace(
         raise AffineDPError(f"method must be 'optimal' or 'algorithm2', not {method!r}")
     if basis is not None:
         raise AffineDPError("basis goes with method='algorithm2'")
-    try:
-        np.random.default_rng(seed)
-    except (TypeError, ValueError):
-        raise AffineDPError(f"seed must be a whole number or a Generator, not {seed!r}") from None
+    generator_of(seed)  # refused here, also where nothing starts at random
     problem = pure_problem(neighbours, (matrix, names), weights, limit, "Laplace")
     return least_noise(problem, ("laplace",), seed, effort=effort)
 

@@ -433,7 +433,7 @@ def _whole_noise(
 def _tree_part(tree: Totals, cost: FloatArray) -> tuple[FloatArray, float]:
     """Precisions of nodes for one person who joins, sensitivity 1, and their gap."""
     y, _ = least_precisions(tree, cost, False)
-    levels = level_precisions(tree, cost)
+    levels = level_precisions(tree, cost, False)
     values = []
     for one in (y, levels):
         unit = heaviest_sum(tree, False, one)

@@ -81,8 +81,9 @@ def design_tree(
     """Design the least noise for a tree of totals, in O(n), with a lower bound beside it.
 
     Every number gets independent noise, and weighted least squares makes the numbers add up.  The
-    design is compared with standard practice under the same promise (the cells added up, one
-    weight per level, independent noise, both laws), and the best is returned: it is never worse.
+    design is compared with standard practice under the same promise (the cells added up, whole
+    noise on them, one weight per level, independent noise, both laws), and the best is returned:
+    it is never worse.
 
     Parameters
     ----------
@@ -205,7 +206,7 @@ def at_sensitivity(
             break
         inverse = inverse * (1 - 2.0**-44)
     strategy, noise = Tree(tree, tree.outside(scales)), Gaussian() if power == 2 else Laplace()
-    if power == 1 and strategy.cells_alone:
+    if power == 1 and strategy.cells_alike:
         return _on_cells(people, int(strategy.q[0]), design)
     made = Mechanism(people, strategy, noise, design=design)
     made.guarantee  # noqa: B018 (what cannot be promised is refused here)
@@ -216,8 +217,8 @@ def _on_cells(people: People, q: int, design: Design) -> Mechanism:
     """Whole noise on the cells alone keeps the same promise as Laplace noise, and is less."""
     tree: Any = people.domain
     law: Law = Geometric(math.ldexp(float(q), -GRID_BITS))
-    made = Mechanism(people, Tree(tree, tree.outside(tree.leaf.astype(np.int64)), 0), law,
-                     design=design)  # fmt: skip
+    cells = (tree.leaf & ~tree.known).astype(np.int64)
+    made = Mechanism(people, Tree(tree, tree.outside(cells), 0), law, design=design)
     made.guarantee  # noqa: B018 (what cannot be promised is refused here)
     return made
 
@@ -252,7 +253,7 @@ def _candidates(
         unit = (size / (limit if kind == "gaussian" else epsilon)) ** 2
         spread = scaled if kind == "gaussian" else scaled**2 / 2
         value = float(cost @ passes.variances(*tree.arrays, spread)) * unit
-        if kind == "laplace" and y is cells and not tree.known.any():  # drawn whole
+        if kind == "laplace" and y is cells:  # drawn whole
             rate = float(scaled.max()) * epsilon / size
             value *= geometric_variance(rate) * rate**2 / 2
         found.append(Candidate(name, kind, scaled, value))
@@ -261,7 +262,7 @@ def _candidates(
     bound = None
     if law != "laplace" and limit > 0:
         add("least noise", "gaussian", y)
-        weights = level_precisions(tree, cost)
+        weights = level_precisions(tree, cost, both)
         add(LEVELS, "gaussian", weights)
         add(ADD_UP, "gaussian", cells)
         add("independent, projected", "gaussian", flat)

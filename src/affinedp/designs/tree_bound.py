@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from affinedp.arrays import FloatArray
-from affinedp.compiling import compiled
+from affinedp.compiling import compiled_later
 from affinedp.designs.least_tree import leaf_weights
 from affinedp.domains import tree_passes as passes
 from affinedp.domains.totals import Indices, Marks, Totals
@@ -40,7 +40,7 @@ class PoorDesignError(AffineDPError):
         super().__init__(message)
 
 
-@compiled
+@compiled_later
 def count_above(parent, leaf, c, e, t, root_known):  # type: ignore[no-untyped-def]
     """Count the positive eigenvalues of Σ (c_v − t e_v) X_v² over the cells x."""
     n = len(parent)
@@ -67,7 +67,7 @@ def count_above(parent, leaf, c, e, t, root_known):  # type: ignore[no-untyped-d
     return 0
 
 
-@compiled
+@compiled_later
 def without_twins(parent, leaf, c, e):  # type: ignore[no-untyped-def]
     """Take out children that are alike: their contrasts are eigenvectors, √(c/e) each."""
     n = len(parent)
@@ -105,7 +105,7 @@ def without_twins(parent, leaf, c, e):  # type: ignore[no-untyped-def]
     return kept, ends, extra
 
 
-@compiled
+@compiled_later
 def sum_of_roots(parent, leaf, c, e, root_known, tolerance, most):  # type: ignore[no-untyped-def]
     """Return a lower bound of Σ √λ: areas under the counting function, halved where it matters."""
     cells = 0
@@ -282,7 +282,7 @@ def _without_only_children(
     return np.maximum(parent[skip:] - skip, -1), leaf[skip:], c[skip:], d[skip:]
 
 
-@compiled
+@compiled_later
 def _branches(parent, top):  # type: ignore[no-untyped-def]
     """Return for every node the number of its top branch, from 1; 0 at the root."""
     branch = np.zeros(len(parent), np.int64)

@@ -67,7 +67,6 @@ class Totals(Counts):
     def __post_init__(self) -> None:
         above = _whole_numbers(self.above, "parent")
         n = len(above)
-        above = np.where(above == np.arange(n), -1, above)
         if n == 0 or above.max() >= n or above.min() < -1 or (above < 0).sum() != 1:
             raise AffineDPError(
                 "parent must give one number per node, the node above it, and -1 for exactly one "
@@ -102,7 +101,7 @@ class Totals(Counts):
         Parameters
         ----------
         parent : array of int
-            The parent of every node; −1, or the node itself, for the one root.
+            The parent of every node; −1 for the one root.
         public : array of bool or of int, optional
             Which nodes are public: one mark per node, or their numbers.
         neighbours : {"person", "replace", "circuits"}

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from affinedp.compiling import compiled
+from affinedp.compiling import compiled_later
 
 
-@compiled
+@compiled_later
 def breadth_first(parent, first, kids):  # type: ignore[no-untyped-def]
     """Return the nodes breadth first, children side by side; fewer than all if there is a cycle."""
     n = len(parent)
@@ -32,7 +32,7 @@ def breadth_first(parent, first, kids):  # type: ignore[no-untyped-def]
     return order[:filled]
 
 
-@compiled
+@compiled_later
 def closed_known(parent, leaf, known):  # type: ignore[no-untyped-def]
     """Mark what public totals determine: nodes with none or all of the cells of their class."""
     n = len(parent)
@@ -49,7 +49,7 @@ def closed_known(parent, leaf, known):  # type: ignore[no-untyped-def]
     return free
 
 
-@compiled
+@compiled_later
 def up(parent, leaf, known, y, s, S):  # type: ignore[no-untyped-def]
     """Fill the variance s of the estimate from below, and its sum S over the children."""
     n = len(parent)
@@ -63,7 +63,7 @@ def up(parent, leaf, known, y, s, S):  # type: ignore[no-untyped-def]
             S[parent[v]] += s[v]
 
 
-@compiled
+@compiled_later
 def largest_children(parent, known, s, top, rest):  # type: ignore[no-untyped-def]
     """Fill the child with the largest s of every node, and the sum of s over its other children.
 
@@ -85,7 +85,7 @@ def largest_children(parent, known, s, top, rest):  # type: ignore[no-untyped-de
             rest[p] += s[v]
 
 
-@compiled
+@compiled_later
 def passed_on(parent, known, s, S, top, rest, kept, variance):  # type: ignore[no-untyped-def]
     """Fill 1 − r and the variance of every node, from the top down."""
     for v in range(len(parent)):
@@ -100,7 +100,7 @@ def passed_on(parent, known, s, S, top, rest, kept, variance):  # type: ignore[n
         variance[v] = s[v] * kept[v] + r * r * variance[p]
 
 
-@compiled
+@compiled_later
 def both_passes(parent, leaf, known, y):  # type: ignore[no-untyped-def]
     """Return what the passes up and down leave at every node: s, S, top, kept, variance."""
     n = len(parent)
@@ -116,14 +116,14 @@ def both_passes(parent, leaf, known, y):  # type: ignore[no-untyped-def]
     return s, S, top, kept, variance
 
 
-@compiled
+@compiled_later
 def variances(parent, leaf, known, y):  # type: ignore[no-untyped-def]
     """Return the variance of every node after weighted least squares."""
     _, _, _, _, variance = both_passes(parent, leaf, known, y)
     return variance
 
 
-@compiled
+@compiled_later
 def cost_and_gains(parent, leaf, known, y, c):  # type: ignore[no-untyped-def]
     """Return f = Σ c_v Var_v and the gains −∂f/∂y_v = Σ_u c_u Cov(u, v)², by reversed passes."""
     n = len(parent)
@@ -169,7 +169,7 @@ def cost_and_gains(parent, leaf, known, y, c):  # type: ignore[no-untyped-def]
     return f, gains
 
 
-@compiled
+@compiled_later
 def estimates(parent, leaf, known, y, seen):  # type: ignore[no-untyped-def]
     """Weighted least squares for many columns that share precisions, in place."""
     n, columns = seen.shape
@@ -200,7 +200,7 @@ def estimates(parent, leaf, known, y, seen):  # type: ignore[no-untyped-def]
             seen[v, i] += r * (seen[p, i] - Z[p, i])
 
 
-@compiled
+@compiled_later
 def added_up(parent, values):  # type: ignore[no-untyped-def]
     """Add every node to its parent, from the bottom up, in place."""
     for v in range(len(parent) - 1, 0, -1):
@@ -208,14 +208,14 @@ def added_up(parent, values):  # type: ignore[no-untyped-def]
             values[parent[v], i] += values[v, i]
 
 
-@compiled
+@compiled_later
 def passed_down(parent, values):  # type: ignore[no-untyped-def]
     """Add every node's parent to it, from the top down, in place: sums over ancestors."""
     for v in range(1, len(parent)):
         values[v] += values[parent[v]]
 
 
-@compiled
+@compiled_later
 def heaviest(parent, known, weight, pairs):  # type: ignore[no-untyped-def]
     """Return the heaviest path from a private root, and the heaviest two branches below a node.
 

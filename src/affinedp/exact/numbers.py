@@ -209,6 +209,13 @@ def whole_number(value: Any, name: str, least: int = 1, most: int | None = None)
     return int(value)
 
 
+def generator_of(seed: Any, name: str = "seed") -> np.random.Generator:
+    """Return the generator of a seed, a new one for None, or refuse the seed by ``name``."""
+    if seed is None or isinstance(seed, np.random.Generator):
+        return np.random.default_rng(seed)
+    return np.random.default_rng(whole_number(seed, name, 0))
+
+
 def real_number(
     value: Any,
     name: str,

@@ -49,6 +49,9 @@ if TYPE_CHECKING:
 LONGEST_UNIT = 120
 # Rational operations up to which the directions of free sets are computed exactly.
 EXACT_EXCHANGES = 200_000
+# Cells up to which sums among them are looked for, and what counts as 0 there.
+MOST_CELLS = 1000
+NOTHING = 1e-9
 # A set whose kernel rows have a smaller condition is free, whatever rounding does.
 WELL_CONDITIONED = 1e10
 
@@ -342,9 +345,39 @@ def person_of(manifold: AffineManifold, mu: Distances = 1.0) -> FreeSetAdjacency
         raise _no_person("a total is a part of itself") from error
     people, place = np.unique(held, return_index=True)
     cells = [j for group, j in zip(people.tolist(), place.tolist()) if group not in parts]
+    if len(cells) > manifold.dim:
+        cells = _without_totals(manifold, cells)
     if len(cells) != manifold.dim:
         raise _no_person("its cells are tied by more equations than those of their totals")
     return FreeSetAdjacency(manifold, [cells], mu, unit=UNITS["person"])
+
+
+def _without_totals(manifold: AffineManifold, cells: list[int]) -> list[int]:
+    """Leave out what is a sum of other cells: of equations that say something twice one is dropped.
+
+    Sums of cells are the entries that cannot be negative because others cannot, whichever equation
+    was dropped; that they are such sums is checked in exact arithmetic.
+    """
+    from scipy.linalg import null_space
+    from scipy.optimize import nnls
+
+    if len(cells) > MOST_CELLS:
+        return cells
+    rows = dense(manifold.kernel[cells])
+    tied = np.flatnonzero(np.abs(null_space(rows.T)).max(axis=1, initial=0.0) > NOTHING)
+    left = dict.fromkeys(tied.tolist())
+    for one in tied.tolist():
+        others = [other for other in left if other != one]
+        parts, missed = nnls(rows[others].T, rows[one])
+        if missed <= NOTHING and np.count_nonzero(parts > NOTHING) > 1:
+            del left[one]
+    dropped = {cells[one] for one in tied.tolist() if one not in left}
+    kept = [cell for cell in cells if cell not in dropped]
+    if len(kept) != manifold.dim:
+        return cells
+    moves = exact_directions(manifold.exact_canonical, np.array(kept, dtype=np.intp))
+    sums = moves is not None and all(c in (0, 1) for v in moves.values() for c in v.values())
+    return kept if sums else cells
 
 
 def _no_person(reason: str) -> AffineDPError:

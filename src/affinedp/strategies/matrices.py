@@ -84,6 +84,12 @@ class Matrices(Strategy):
         if not 0 <= self.error < 1:
             raise AffineDPError(f"the noise is off by a share of {self.error}: it is not known")
 
+    @cached_property
+    def keeps_whole(self) -> bool:
+        """Whether whole data with whole noise has whole outputs."""
+        numbers = self.query.data if is_sparse(self.query) else self.query
+        return bool(np.all(numbers == np.rint(numbers)))
+
     @property
     def coordinates(self) -> int:
         """How many numbers are drawn."""

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from affinedp.arrays import IntArray, Matrix, dense
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense
 from affinedp.domains.component import Network, network_of
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.exact.numbers import meaning
@@ -57,6 +57,10 @@ class Projected(Matrices):
         if not inside or len(np.unique(entries)) < len(entries):
             raise AffineDPError("the entries that are measured are places of the data, each once")
         object.__setattr__(self, "entries", frozen(entries.astype(np.int64)))
+        self._check_back()
+
+    def _check_back(self) -> None:
+        """Refuse a basis that does not invert the entries on the manifold."""
         kernel = self.domain.kernel
         seen, wanted = dense(self.basis @ kernel[self.entries]), dense(self.query @ kernel)
         if not np.allclose(seen, wanted, rtol=0.0, atol=1e-9 * max(1.0, np.abs(wanted).max())):
@@ -70,8 +74,9 @@ class Projected(Matrices):
         """Return vectors that span the noise in the outputs."""
         return self.query @ self.domain.kernel
 
-    def leak(self, law: Law, span: Span) -> None:
+    def leak(self, law: Law, span: Span) -> FloatArray | None:
         """Return None: nothing but entries with noise is read."""
+        return None
 
     def largest(self, adjacency: Adjacency, law: Law) -> Largest:
         """Return the largest gauge: from the network, or, where that is less, from few moves."""

@@ -96,11 +96,15 @@ class Tree(Strategy):
         return np.asarray(np.ldexp(self.scales[self.domain.order].astype(float), -self.bits))
 
     @cached_property
+    def cells_alike(self) -> bool:
+        """Whether the private cells alone are measured, all alike."""
+        cells = np.flatnonzero(self.domain.leaf & ~self.domain.known)
+        return np.array_equal(self.measured, cells) and bool((self.q == self.q[0]).all())
+
+    @cached_property
     def cells_alone(self) -> bool:
-        """Whether the cells alone are measured, all alike: totals are sums of equal noise."""
-        tree = self.domain
-        alone = np.array_equal(self.measured, np.flatnonzero(tree.leaf)) and not tree.known.any()
-        return alone and bool((self.q == self.q[0]).all())
+        """Whether totals are sums of equal noise on the cells: no public total is brought in."""
+        return self.cells_alike and not self.domain.known.any()
 
     # -------------------------------------------------------------- the promise
 

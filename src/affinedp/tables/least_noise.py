@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, Norm, dense, is_sparse, rank_of
+from affinedp.designs.bounds import with_least
 from affinedp.designs.choose import least_noise
 from affinedp.designs.fit import at_the_limit
 from affinedp.designs.gaussian import design_gaussian
@@ -26,6 +27,8 @@ from affinedp.designs.separate import range_basis
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.laws.base import LawName
+from affinedp.laws.knorm import KNorm
+from affinedp.laws.laplace import geometric_variance
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
@@ -34,6 +37,7 @@ from affinedp.neighbours.whole import moves_are_whole
 from affinedp.privacy.design import Alternative
 from affinedp.privacy.verification import resolve_query
 from affinedp.progress import Progress
+from affinedp.strategies.whole_entries import WholeEntries
 from affinedp.tables.describe import TableDescription, amounts_of
 from affinedp.tables.layout import Layout
 from affinedp.tables.people import rows_of_people, with_totals
@@ -49,6 +53,8 @@ MOST_DIMENSIONS = 6
 MOST_COMPARED = 4e6
 MOST_LEVELS = 4e5
 BEST = "the best of what was compared: "
+# Noise of less variance is as good as none, and is not divided by.
+LEAST_VARIANCE = 1e-200
 # Moves times entries up to which a baseline is computed.
 MOST_NUMBERS = 4e7
 MOST_MOVES = 20_000
@@ -125,10 +131,38 @@ def table_noise(
                 practice.append((DESIGNED, made))
     with _in_words(layout, manifold, description.laws[0]):
         found = least_noise(problem, laws, practice=practice, effort="quick")
+    found = _less_of_what_is_shared(problem, practice, found)
     told = [note.removeprefix(BEST) for note in found.notes if note.startswith(BEST)]
     own = Alternative(found.law, problem.error(found), True, told[0] if told else "")
     others = (other for other in found.alternatives if other.designed)
     return found, (own, *others, *compared)
+
+
+def _less_of_what_is_shared(
+    problem: Problem, practice: list[tuple[str, Mechanism]], found: Mechanism
+) -> Mechanism:
+    """Whole noise beside what neighbours share, where that is less; bodies cannot have it."""
+    for name, made in practice:
+        if not isinstance(made.strategy, WholeEntries) or made.shared_part is None:
+            continue
+        if problem.error(made) < problem.error(found):
+            told = [note for note in found.notes if note.startswith(BEST)]
+            reason = told[0].removeprefix(BEST) if told else ""
+            other = Alternative(found.law, problem.error(found), True, reason)
+            kept = made.with_design(
+                notes=(BEST + name,), alternatives=(other, *found.alternatives)
+            ).keeping(problem.epsilon, problem.delta, problem.releases)
+            least = found.design.least
+            promise = (
+                (problem.pure_epsilon, 0.0)
+                if problem.releases > 1
+                else (problem.epsilon, problem.delta)
+            )
+            found = with_least(
+                kept, problem.weights, None if least is None else least.proof, *promise,
+                data=problem.data,
+            )  # fmt: skip
+    return found
 
 
 def _centred(
@@ -305,40 +339,88 @@ def baseline_mechanisms(
 def geometric_cells(
     adjacency: Adjacency, limit: float, cells: FloatArray, weights: FloatArray | None
 ) -> Iterator[tuple[str, Mechanism]]:
-    """Yield discrete Laplace (geometric) noise on whole cells, added up, if persons are in one.
+    """Yield discrete Laplace (geometric) noise on whole cells, made to add up.
 
     This is what general libraries do with counts.
     """
     parts = adjacency.parts if isinstance(adjacency, JointAdjacency) else (adjacency,)
-    listed = [dense(part.directions(MOST_MOVES)) for part in parts]
+    try:
+        listed = [dense(part.directions(MOST_MOVES)) for part in parts]
+    except TooManyCircuitsError:
+        return
     # one move in each part: all choices are verified
     if math.prod(2 * moves.shape[1] + 1 for moves in listed) > 2 * MOST_MOVES:
         return
+    try:
+        if all(((moves[cells > 0] != 0).sum(axis=0) == 1).all() for moves in listed):
+            yield GEOMETRIC, _added_up(adjacency, listed, limit, cells, weights)
+        else:
+            yield GEOMETRIC, _brought_back(adjacency, listed, limit, cells, weights)
+    except (AffineDPError, np.linalg.LinAlgError):
+        return  # noise on the cells does not cover the rest
+
+
+def _added_up(
+    adjacency: Adjacency,
+    listed: list[FloatArray],
+    limit: float,
+    cells: FloatArray,
+    weights: FloatArray | None,
+) -> Mechanism:
+    """Noise on cells of which every move changes one: totals are sums of noisy cells."""
+    import scipy.sparse as sparse
+
     bases, widths, costs = [], [], []
     price = np.ones(len(cells)) if weights is None else weights
     for moves in listed:
-        own = moves[cells]
-        if np.any((own != 0).sum(axis=0) != 1):
-            return
-        size = own.sum(axis=0)
+        size = moves[cells > 0].sum(axis=0)
         basis, longest = _by_cell(moves / size, np.abs(size))
         bases.append(basis)
         widths.append(longest)
         costs.append(float(price @ (basis**2 @ longest**2)))
-    import scipy.sparse as sparse
-
     # shares of ε as for Laplace noise
     root = np.concatenate([w * more for w, more in zip(widths, grown(costs, "laplace"))])
     points, columns = sparse.diags_array(root), sparse.csr_array(np.hstack(bases))
-    try:
-        yield (
-            GEOMETRIC,
-            noise_of(
-                adjacency, columns, sparse.csr_array(points), "knorm", limit, rate=limit, whole=True
-            ),
-        )
-    except AffineDPError:
-        return  # noise on the cells does not cover the rest
+    return noise_of(
+        adjacency, columns, sparse.csr_array(points), "knorm", limit, rate=limit, whole=True
+    )
+
+
+def _brought_back(
+    adjacency: Adjacency,
+    listed: list[FloatArray],
+    limit: float,
+    cells: FloatArray,
+    weights: FloatArray | None,
+) -> Mechanism:
+    """Noise on cells of which a move changes several: least squares within what moves change."""
+    import scipy.sparse as sparse
+
+    manifold = adjacency.manifold
+    price = np.ones(len(cells)) if weights is None else weights
+    entries, widths, loadings, costs = [], [], [], []
+    for moves in listed:
+        own = np.flatnonzero((cells > 0) & moves.any(axis=1))
+        reach = np.abs(moves[own])
+        longest = reach.max(axis=1)
+        # how many cells the widest move through a cell changes: they share ε
+        many = (reach > 0) * (reach / longest[:, None]).sum(axis=0)
+        width = longest * many.max(axis=1)
+        span = range_basis(moves)
+        spread = [max(geometric_variance(limit / w), LEAST_VARIANCE) for w in width.tolist()]
+        scaled = span[own] / np.array(spread)[:, None]
+        back = span @ np.linalg.solve(span[own].T @ scaled, scaled.T)
+        entries.append(own)
+        widths.append(width)
+        loadings.append(back)
+        costs.append(float(price @ (back**2 @ width**2)))
+    root = np.concatenate([w * more for w, more in zip(widths, grown(costs, "laplace"))])
+    strategy = WholeEntries(
+        manifold, sparse.csr_array(sparse.eye_array(manifold.n)), np.hstack(loadings),
+        manifold.names, entries=np.concatenate(entries),
+    )  # fmt: skip
+    made = Mechanism(adjacency, strategy, KNorm(np.diag(root), limit, whole=True))
+    return at_the_limit(made, limit)
 
 
 def noise_of(

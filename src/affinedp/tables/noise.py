@@ -139,7 +139,7 @@ class DesignedNoise(Locked):
             terms = 1 if self.split is None else self.split.terms
             return COIN * terms**2 * noisy, rounding_reach(self.mechanism) * terms * noisy
         whole = step is not None and (1 / Fraction(str(step))).denominator == 1
-        if self.multiples is None or (self.mechanism.noise.whole and whole):
+        if self.multiples is None or (self.mechanism.publishes_whole_numbers and whole):
             return 0 * noisy, 0 * noisy
         return self.multiples.variances, self.multiples.farthest
 
