@@ -11,6 +11,12 @@ from affinedp.tables.frames import TOTAL_WORDS, given_table
 from affinedp.tables.refusals import TableError, has_no_label, label_words, listed
 from affinedp.tables.release import TableRelease
 
+# What nobody can see in the labels.
+COUNTED_ONCE = (
+    "# mu = 1: one person counts for at most 1 in a number.  Sums of values, such as incomes,\n"
+    "# need the public bounds of one person's value: mu = {income = [0, 200000]}"
+)
+
 
 def from_crosstab(
     table: Any,
@@ -84,7 +90,8 @@ def from_crosstab(
     except AffineDPError as error:  # a table in memory may have labels that no file has
         told = "\n".join(f"{name} = {value!r}" for name, value in found.items())
         text = f"for TableRelease ({error})\n{told}"
-    say(f"# how the table adds up, guessed from its labels, {text}")
+    note = f"\n{COUNTED_ONCE}" if release.mu == 1 else ""
+    say(f"# how the table adds up, guessed from its labels, {text}{note}")
     question = "Is that how the table adds up"
     if labels is None:
         question += ", and would its labels be the same with other people in it"

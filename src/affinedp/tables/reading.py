@@ -13,7 +13,7 @@ from affinedp.errors import counted
 from affinedp.tables.describe import TableDescription, number
 from affinedp.tables.frames import numbers_of
 from affinedp.tables.layout import Layout, layout_of
-from affinedp.tables.refusals import TableError, listed, row_words
+from affinedp.tables.refusals import SUMS_OF_VALUES, TableError, listed, row_words
 from affinedp.tables.relations import Relation
 
 EXACT = 2.0**53
@@ -210,6 +210,8 @@ def _refusal(
         other = f" or {counted(kinds - 1, 'other equation')}" if kinds > 1 else ""
         places = f"; {len(broken)} equations are broken"
         message += rows + other if layout.row_names is None else places
+    if description.mu == 1 and (recorded != np.rint(recorded)).any():
+        message += f". {SUMS_OF_VALUES}; means do not add up: publish sums and counts"
     return TableError(
         f"{message}. Nothing was released. Correct the table (TableRelease.check shows by how "
         f"much){_ways_out(layout, np.flatnonzero(residuals(layout, recorded).any(axis=0)))}",
