@@ -11,6 +11,8 @@ from affinedp.tables.frames import TOTAL_WORDS, given_table
 from affinedp.tables.refusals import TableError, has_no_label, label_words, listed
 from affinedp.tables.release import TableRelease
 
+# What says how a table adds up.
+STRUCTURE = {"equations", "totals", "hierarchy", "row_totals", "changes", "margins"}
 # What nobody can see in the labels.
 COUNTED_ONCE = (
     "# mu = 1: one person counts for at most 1 in a number.  Sums of values, such as incomes,\n"
@@ -84,6 +86,11 @@ def from_crosstab(
             "(ask=input asks whether they are)"
         )
     found = {**_guess(table, margins == "public"), **others}
+    if not STRUCTURE & found.keys():
+        # nothing adds up: one person is in one cell of one row
+        columns = list(given_table(table).frame.columns)
+        apart = {"equations": [], "columns": columns, "at_most": 1, "rows": "separate"}
+        found = {**apart, **found}
     release = TableRelease(epsilon=epsilon, delta=delta, **found)
     try:
         text = f"as a table file\n{release.toml()}"
@@ -135,9 +142,6 @@ def _guess(table: Any, public: bool) -> dict[str, Any]:
         found["totals"] = totals
         if public:
             found["public"] = list(totals)
-    if not found.keys() - {"index"}:
-        # nothing adds up: one person is in one cell of one row
-        found |= {"equations": [], "columns": columns, "at_most": 1, "rows": "separate"}
     return found
 
 

@@ -28,6 +28,7 @@ from affinedp.progress import Progress
 from affinedp.release.publish import publish, sampler_of
 from affinedp.strategies.base import Prepared
 from affinedp.strategies.places import OfPlaces
+from affinedp.tables.forgotten import refuse_forgotten
 from affinedp.tables.frames import given_table
 from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.noise import DesignedNoise
@@ -100,6 +101,7 @@ class TableRows:
             if other := design.layout.differs(layout):
                 raise TableError(other)
             points = read_points(design.description, layout, table, self.bound)
+        refuse_forgotten(design, points, table.index)
         public, secret = points[:, ~layout.is_private], points[:, layout.private]
         sampler_of(mechanism, self.plan, self.sampler)
         origin = None if design.multiples is None else design.multiples.origin(layout, public)

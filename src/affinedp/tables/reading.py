@@ -78,7 +78,7 @@ def repaired(
     recorded = points
     replaced = replaced_entries(description, layout)
     if replaced:
-        computed = _computed(layout, points, replaced)
+        computed = computed_points(layout, points, replaced)
         if description.within is not None:
             _refuse_far(layout, points, computed, replaced, description.within, index)
         points = computed
@@ -124,8 +124,8 @@ def _is_whole(relation: Relation) -> bool:
     return all(value.denominator == 1 for value in values)
 
 
-def _computed(layout: Layout, points: FloatArray, entries: Sequence[int]) -> FloatArray:
-    """Points with these entries computed from the others, one after the other."""
+def computed_points(layout: Layout, points: FloatArray, entries: Sequence[int]) -> FloatArray:
+    """Return points with these entries computed from the others, one after the other."""
     result = points.copy()
     left = set(entries)
     waiting = list(layout.relations)
