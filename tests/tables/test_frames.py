@@ -392,3 +392,18 @@ def test_a_sum_of_incomes_is_never_taken_for_a_count_in_silence():
     assert "at most 1" not in text
     protected = dict(bounded.release(incomes).report().opening)["Who is protected"]
     assert "'f' between 0 and 200" in protected
+
+
+def test_a_report_of_margins_has_bars_and_keeps_labels_on_one_line():
+    people = pd.DataFrame({"age": ["18-39", "40-64"] * 9, "sex": ["f", "m", "m"] * 6})
+    release = MarginRelease(attributes={"age": ["18-39", "40-64"], "sex": ["f", "m"]}, epsilon=1.0)
+    report = release.release(people).report()
+    assert report.picture is not None
+    drawn = [text.get_text() for figure in report.picture() for axes in figure.axes
+             for text in axes.get_yticklabels()]  # fmt: skip
+    assert {"grand total", "18-39", "18-39 / f"} <= set(drawn)
+    assert report.published is not None
+    assert "grand total" in {row[0] for row in report.published.rows}
+    page = report.page()
+    assert "<span style='white-space:nowrap'>18-39</span>" in page
+    assert "<svg" in page

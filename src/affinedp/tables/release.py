@@ -41,6 +41,7 @@ from affinedp.tables.publish import Published, TableRows, paying_for_table, refu
 from affinedp.tables.reading import broken_totals, read_points
 from affinedp.tables.refusals import TableError
 from affinedp.tables.report import (
+    GRAND_TOTAL,
     draw_bars,
     published_numbers,
     table_report,
@@ -277,7 +278,7 @@ class ReleasedTable:
                 ends,
                 level,
                 FOLDED_OUTPUTS,
-                unlabelled="total" if self.design.description.hierarchy else "",
+                unlabelled=GRAND_TOTAL if self.design.description.hierarchy else "",
                 note=CORRECTED if functions else "",
             ),
             picture=lambda: draw_bars(bars, known, level, units),
