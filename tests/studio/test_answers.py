@@ -83,6 +83,23 @@ def test_the_files_do_what_the_page_shows(name, tmp_path, monkeypatch, capsys):
     assert shown["kept"] <= question.epsilon * (1 + 1e-9)
 
 
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "No such file"),
+        ("a,b\n1,2\n", "has no column"),
+        ("town,women,men,all\nx,1,2,3\ny,3,3,6\n", "say --different-people"),
+    ],
+)
+def test_the_script_checks_its_file_before_it_designs(content, said, tmp_path, monkeypatch, capsys):
+    script = tasks.design(PEOPLE)["files"]["publish.py"]
+    if content is not None:
+        (tmp_path / "data.csv").write_text(content)
+    with pytest.raises(SystemExit, match=said):
+        run_script(script, tmp_path, monkeypatch, "data.csv")
+    assert capsys.readouterr().out == ""
+
+
 def test_counts_of_people_are_published_whole(tmp_path, monkeypatch):
     towns = pd.DataFrame({"town": list("abc"), "women": [3, 5, 8], "men": [4, 4, 9]})
     towns.assign(all=towns.women + towns.men).to_csv(tmp_path / "data.csv", index=False)

@@ -577,3 +577,76 @@ def test_a_stopped_server_is_explained(page):
     assert "was stopped" in page.text("banner")
     assert "epsilon=3" in page.driver.current_url
     page.complaints()
+
+
+def test_a_decimal_comma_is_refused_in_words(studio, page):
+    """1,5 is neither 15 nor 1: every field for numbers says how decimals are written."""
+    page.open(link(studio, law="laplace", hidden="person", mu="1"))
+    for box, back in (("epsilon", "1"), ("mu", "1")):
+        page.write(box, "1,5")
+        assert page.find(box).get_attribute("value") == "1,5"
+        assert "write decimals with a point: 1.5" in page.text("claim")
+        page.write(box, back)
+        assert page.text("really") != ""
+    page.write("error", "1,5")
+    time.sleep(0.6)
+    page.settled()
+    assert "write decimals with a point: 1.5" in page.text("design-said")
+    page.write("equations", "a + 1,5 b = c")
+    assert "write decimals with a point: 1.5" in page.text("equations-wrong")
+
+
+def grey(page, name):
+    found = page.find(name)
+    return not found.is_displayed() or "stale" in found.get_attribute("class")
+
+
+def test_what_was_computed_of_an_older_input_is_grey_and_not_handed_out(studio, page):
+    """Whatever the reason is that there is no newer result."""
+    for box, value in (("epsilon", "-1"), ("epsilon", "0"), ("epsilon", ""), ("error", "-1"),
+                       ("error", "0"), ("mu", "-1"), ("equations", "a +")):  # fmt: skip
+        page.open(link(studio, law="laplace", hidden="person", fixed="1"))
+        assert not grey(page, "design-shown")
+        page.write(box, value)
+        time.sleep(0.6)
+        page.settled()
+        said = [page.text("claim"), page.text("design-said"), page.text("equations-wrong")]
+        assert any(words in " ".join(said) for words in ("greater than", "not a number", "Line 1"))
+        for shown in ("design-shown", "verdict-fixed", "step-4"):
+            assert grey(page, shown), (box, value, shown)
+        assert "stale" in page.find("error").get_attribute("class") or box == "error"
+        buttons = page.driver.find_elements("css selector", "[data-file]")
+        assert not any(button.is_enabled() for button in buttons)
+    page.write("equations", "a + b = c")
+    page.write("epsilon", "2")
+    assert not grey(page, "design-shown")
+    assert not grey(page, "error")
+    assert page.driver.find_element("css selector", "[data-file]").is_enabled()
+
+
+def test_a_script_of_an_older_plant_is_not_handed_out(studio, page):
+    page.open(link(studio, view="control"))
+    assert page.find("control-script").is_enabled()
+    page.write("f-c_epsilon", "1,5")
+    assert "write decimals with a point: 1.5" in page.text("control-wrong")
+    assert grey(page, "control-verdict")
+    assert not page.find("control-script").is_enabled()
+
+
+def test_a_cancelled_design_keeps_the_best_so_far_and_can_be_asked_for_again(studio, page):
+    """Two hundred equations take minutes: how long is said, and what was found is kept."""
+    count = 199
+    lines = [f"x{i}_1 + x{i}_2 = s{i}" for i in range(count)]
+    lines.append(" + ".join(f"s{i}" for i in range(count)) + " = total")
+    page.open(link(studio, equations="\n".join(lines), hidden="person"), wait=False)
+    page.until("/… [2-9][0-9] s/.test(document.getElementById('work-note').textContent)")
+    page.click("work-stop")
+    page.until("document.getElementById('retry')")
+    page.until("!document.body.dataset.busy")
+    assert "best noise that was found so far" in page.text("design-said")
+    assert page.find("design-shown").is_displayed()
+    assert page.driver.find_element("css selector", "[data-file='mechanism.json']").is_enabled()
+    assert not page.driver.find_element("css selector", "[data-file='publish.py']").is_enabled()
+    page.click("retry")
+    page.until("!document.getElementById('work').hidden && !document.getElementById('retry')")
+    page.open(studio.link)

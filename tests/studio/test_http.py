@@ -204,9 +204,32 @@ def test_a_computation_can_be_cancelled(client, running):
     assert answer.status_code == 202
     process = running.find("long-design-1").process
     assert client.delete("/api/jobs/long-design-1").json() == {"stopped": True}
+    # a compiled search does not listen, and would keep the best so far: the second time it ends
+    assert client.delete("/api/jobs/long-design-1").json() == {"stopped": True}
     process.join(20)
     assert not process.is_alive()
     assert client.get("/api/jobs/long-design-1").status_code == 409
+
+
+def test_a_cancelled_search_hands_over_the_best_so_far(client, running):
+    """It is not kept as the answer to its question, and no script says that it would be made."""
+    count = 199
+    lines = [f"x{i}_1 + x{i}_2 = s{i}" for i in range(count)]
+    lines.append(" + ".join(f"s{i}" for i in range(count)) + " = total")
+    question = {"equations": "\n".join(lines), "hidden": "person"}
+    headers = {"x-studio-job": "long-design-2"}
+    told = client.post("/api/design", json=question, headers=headers)
+    while told.json()["progress"]["seconds"] < 30:
+        told = client.get("/api/jobs/long-design-2")
+        assert told.status_code == 202
+    client.delete("/api/jobs/long-design-2")
+    while told.status_code == 202:
+        told = client.get("/api/jobs/long-design-2")
+    answer = told.json()["answer"]
+    assert answer["shown"]["interrupted"]
+    assert sorted(answer["files"]) == ["mechanism.json", "report.html"]
+    assert client.post("/api/design", json=question, headers=headers).status_code == 202
+    running.find("long-design-2").stop()
 
 
 def test_a_new_question_takes_the_place_of_the_old_one(running):

@@ -16,6 +16,7 @@ from affinedp.tables import (
     read_release,
     with_total_rows,
 )
+from affinedp.tables.crosstab import COUNTED_ONCE
 from affinedp.tables.refusals import TableError
 from affinedp.tables.report import draw_bars
 
@@ -123,7 +124,7 @@ def test_the_guess_is_a_file_and_is_asked_about(tmp_path):
     read = read_release(file).release
     assert read.totals == release.totals
     assert {k: list(v) for k, v in read.row_totals.items()} == release.row_totals
-    assert shown[-1].partition("\n")[2] == read.toml()  # after what it is
+    assert shown[-1].partition("\n")[2] == f"{read.toml()}\n{COUNTED_ONCE}"  # after what it is
 
 
 def test_a_table_without_totals_is_one_cell_per_person():
@@ -371,3 +372,38 @@ def test_bars_of_long_names_have_different_ones():
     assert max(map(len, shown)) <= 26
     assert shown[1].endswith("-0: all $")
     figure.canvas.draw()  # a dollar is no formula
+
+
+def test_a_sum_of_incomes_is_never_taken_for_a_count_in_silence():
+    """Whole incomes look like counts: the size of one person stands with the promise."""
+    cells = pd.DataFrame({"f": [4256, 1707, 5963], "m": [4013, 1718, 5731]}, ["N", "S", "All"])
+    incomes = cells.assign(All=cells.sum(axis=1))
+    release, text = guessed(incomes)
+    assert COUNTED_ONCE in text
+    out = release.release(incomes)
+    size = "a person counts for at most 1 in a number"
+    assert size in out.guarantee.neighbours
+    assert size in dict(out.report().opening)["Who is protected"]
+    with pytest.raises(TableError, match="sums of values.*bounds of one person's value in mu"):
+        release.release(incomes / 100)
+    with pytest.raises(TableError, match="sums of values.*means do not add up"):
+        release.release(incomes.div([1.7, 1.3, 3.1], axis=0) + 0.1)
+    bounded, text = guessed(incomes, mu={"f": (0, 200), "m": (0, 200)})
+    assert "at most 1" not in text
+    protected = dict(bounded.release(incomes).report().opening)["Who is protected"]
+    assert "'f' between 0 and 200" in protected
+
+
+def test_a_report_of_margins_has_bars_and_keeps_labels_on_one_line():
+    people = pd.DataFrame({"age": ["18-39", "40-64"] * 9, "sex": ["f", "m", "m"] * 6})
+    release = MarginRelease(attributes={"age": ["18-39", "40-64"], "sex": ["f", "m"]}, epsilon=1.0)
+    report = release.release(people).report()
+    assert report.picture is not None
+    drawn = [text.get_text() for figure in report.picture() for axes in figure.axes
+             for text in axes.get_yticklabels()]  # fmt: skip
+    assert {"grand total", "18-39", "18-39 / f"} <= set(drawn)
+    assert report.published is not None
+    assert "grand total" in {row[0] for row in report.published.rows}
+    page = report.page()
+    assert "<span style='white-space:nowrap'>18-39</span>" in page
+    assert "<svg" in page

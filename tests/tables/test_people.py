@@ -98,7 +98,8 @@ def test_two_splits_of_one_total():
     found, _ = moves_of(release, table)
     assert found == {(1, *sex, *age) for sex in ((1, 0), (0, 1)) for age in ((1, 0), (0, 1))}
     assert release.design(table).guarantee.neighbours.endswith(
-        "by one person more or less, in one cell of the table; whole numbers"
+        "by one person more or less, in one cell of the table; a person counts for at most 1 in a "
+        "number; whole numbers"
     )
 
 

@@ -139,7 +139,7 @@ def guess(
     from pandas.api.types import is_numeric_dtype
 
     from affinedp.files.writing import write_text
-    from affinedp.tables.crosstab import from_crosstab
+    from affinedp.tables.crosstab import COUNTED_ONCE, from_crosstab
 
     expect(data, "data")
     table = labelled_table(data, (index,))
@@ -164,6 +164,7 @@ def guess(
     lines = [
         "# guessed from the labels: check every line before anything is released",
         "# labels are published as they are: with other people in the data they must be the same",
+        COUNTED_ONCE,
         text,
     ]
     if not release.totals and len(table.columns) > 2:

@@ -22,7 +22,9 @@ from affinedp.errors import listed
 
 TOTAL_WORDS = frozenset({
     "total", "totals", "all", "sum", "overall", "aggregate", "subtotal", "subtotals",
-    "gesamt", "insgesamt", "summe", "totale", "totaal",
+    "everybody", "everyone", "margin", "margins",
+    "gesamt", "insgesamt", "summe", "alle", "zusammen", "ensemble", "tous", "toutes", "totale",
+    "totaal", "tutti", "todos", "totalt", "samtliga", "summa", "suma", "razem",
 })  # fmt: skip
 # A label with no more values than this is tried as the mark of total rows whatever it says.
 FEW_VALUES = 30

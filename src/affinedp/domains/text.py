@@ -336,7 +336,8 @@ class _Reader:
             else:
                 # Spelled out: the minus sign of a text editor looks like the one of the keyboard.
                 spelled = unicodedata.name(character, f"U+{ord(character):04X}")
-                raise self._error(f"{character!r} ({spelled}) has no meaning here", start)
+                point = ": write decimals with a point: 1.5" if character == "," else ""
+                raise self._error(f"{character!r} ({spelled}) has no meaning here{point}", start)
             start = end
         yield _Token("end", "", len(text), len(text))
 

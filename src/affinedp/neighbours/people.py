@@ -52,7 +52,8 @@ class People(Adjacency):
     --------
     >>> from affinedp.domains.totals import Totals
     >>> print(People(Totals.of([-1, 0, 0])).words)
-    one person more or less, in one cell of the table; all totals above it follow
+    one person more or less, in one cell of the table; all totals above it follow; a person counts \
+for at most 1 in a number
     >>> People(Totals.of([-1, 0, 0]), household=3).directions().tolist()
     [[3.0, 3.0], [3.0, 0.0], [0.0, 3.0]]
     """
@@ -88,7 +89,7 @@ class People(Adjacency):
     def words(self) -> str:
         """Who counts as a neighbour."""
         text = self._swaps() if self.move == "swaps" else self._people()
-        return text if self.amount == 1 else f"{text}; {amount_words(self.amount)}"
+        return f"{text}; {amount_words(self.amount)}"
 
     def _people(self) -> str:
         many, table = self.household > 1, self.domain.table
@@ -162,4 +163,4 @@ def unit_of(kind: str, household: int = 1) -> str:
 
 def amount_words(amount: Any) -> str:
     """Say what a person counts for."""
-    return f"a person counts for at most μ = {amount}, wherever"
+    return f"a person counts for at most {amount} in a number"

@@ -395,7 +395,7 @@ def _html_row(row: Sequence[str], section: _Section) -> str:
     if section.headings:
         labels, numbers = row[: section.labels], row[section.labels :]
         words = (
-            f"<th scope='row' style='{LEFT};{WRAP};font-weight:normal'>{escape(cell)}</th>"
+            f"<th scope='row' style='{LEFT};{WRAP};font-weight:normal'>{_label(cell)}</th>"
             for cell in labels
         )
         return "".join([*words, *(f"<td style='{RIGHT}'>{_number(cell)}</td>" for cell in numbers)])
@@ -406,6 +406,17 @@ def _html_row(row: Sequence[str], section: _Section) -> str:
     return "".join([*first, f"<td style='{LEFT};{BREAK};{mark}'>{escape(text)}</td>"])
 
 
+def _label(text: str) -> str:
+    """A label in which lines end between words, not at the hyphen of 18-39."""
+    words = (
+        f"<span style='white-space:nowrap'>{word}</span>"
+        if "-" in word and len(word) <= LONGEST_WORD
+        else word
+        for word in map(escape, text.split(" "))
+    )
+    return " ".join(words)
+
+
 def _number(text: str) -> str:
     """A number and its interval, between which alone a line may end."""
     parts = escape(text).split(" (", 1)
@@ -414,6 +425,7 @@ def _number(text: str) -> str:
     return f"{parts[0]} <span style='white-space:nowrap'>({parts[1]}</span>"
 
 
+LONGEST_WORD = 20  # beyond it a line may end at a hyphen, too
 CELL = "vertical-align:top;padding:3px 16px 3px 0"
 LEFT = f"{CELL};text-align:left"
 RIGHT = f"{CELL};text-align:right;font-variant-numeric:tabular-nums;white-space:nowrap"

@@ -93,9 +93,14 @@ def designed(question: Question) -> tuple[Known, Mechanism]:
             integers=whole,
             adjacency=known.adjacency,
         )
-        if mechanism.publishes_whole_numbers:
+        if mechanism.publishes_whole_numbers or was_interrupted(mechanism):
             break
     return known, mechanism
+
+
+def was_interrupted(mechanism: Mechanism) -> bool:
+    """Return whether somebody ended the search for this noise, which is the best so far."""
+    return any(note.startswith("interrupted") for note in mechanism.notes)
 
 
 def described(question: Question, known: Known, mechanism: Mechanism) -> dict[str, Any]:
@@ -118,6 +123,7 @@ def described(question: Question, known: Known, mechanism: Mechanism) -> dict[st
         "least_share": None if mechanism.excess is None else mechanism.excess**-0.5,
         "gap": mechanism.gap,
         "notes": list(mechanism.notes),
+        "interrupted": was_interrupted(mechanism),
         "alternatives": [
             {
                 "law": other.law,

@@ -11,6 +11,7 @@ import json
 import math
 import multiprocessing
 import os
+import signal
 import threading
 import time
 from collections import OrderedDict
@@ -30,6 +31,8 @@ MOST_FINISHED = 32
 # Of the answers that are kept, each of the two ways.
 MOST_KEPT_BYTES = 200_000_000
 LONGEST = 900.0
+# How long a computation may take to hand over the best that it has found so far.
+LONGEST_END = 60.0
 TOO_MUCH_MEMORY = "this needs more memory than a page gives to it: use the command line"
 # How often a computation says how far it is, at most.
 QUIET = 0.2
@@ -59,6 +62,26 @@ class Job:
     outcome: Outcome | None = None
     process: Any = None
     more: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+
+    def interrupt(self) -> None:
+        """Ask for the best so far; end the computation if that takes too long, or when asked again.
+
+        Compiled searches do not listen.
+        """
+        if (
+            self.interrupted
+            or self.process is None
+            or not self.process.is_alive()
+            or os.name != "posix"
+        ):
+            return self.stop()
+        self.interrupted = True
+        os.kill(self.process.pid, signal.SIGINT)
+        timer = threading.Timer(LONGEST_END, self.stop)
+        timer.daemon = True
+        timer.start()
+        return None
 
     def stop(self, message: str = "stopped") -> None:
         """End the computation at once."""
@@ -161,12 +184,13 @@ class Jobs:
                         job.finish(Outcome(kind, message=content))
                         continue
                     with self._lock:
-                        if key is not None:
+                        if key is not None and not job.interrupted:
                             self._known[task, key] = content
                         job.finish(Outcome(kind, content))
                         self._forget()
             except (EOFError, OSError):
-                job.finish(Outcome("failed", message="the computation ended without an answer"))
+                kind = "stopped" if job.interrupted else "failed"
+                job.finish(Outcome(kind, message="the computation ended without an answer"))
             finally:
                 ours.close()
                 process.join()
@@ -197,6 +221,7 @@ def work(connection: Any, task: str, question: Any) -> None:
         _end_with_the_server()
         leave_no_dump()
         limit_memory()
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell ignores it
     told = [0.0]
 
     def tell(label: str, share: float, note: str) -> None:

@@ -100,7 +100,7 @@ def known_of(question: Question) -> Known:
     """Return equations and neighbours.
 
     >>> known_of(Question(hidden="person")).words
-    'one person more or less, in one cell of the table'
+    'one person more or less, in one cell of the table; a person counts for at most 1 in a number'
     """
     texts, manifold = manifold_of(question)
     if not manifold.dim:

@@ -37,6 +37,7 @@ from affinedp.studio.uploads import MOST_BYTES, MOST_HELD, Held, Newest
 # How long a question waits for its answer before it is told how far that is.
 PATIENCE = 1.0
 SERVED = {"html": "text/html", "css": "text/css", "svg": "image/svg+xml", "js": "text/javascript"}
+DECIMAL_COMMA = re.compile(r"\s*[-+]?\d*,\d+\s*")
 NUMBERS = {
     "float_parsing": "this is not a number",
     "int_parsing": "this is not a whole number",
@@ -120,6 +121,8 @@ def _refusals(app: FastAPI) -> None:
         first = error.errors()[0]
         words = [str(part) for part in first["loc"] if part not in ("body", "query")]
         said = NUMBERS.get(first["type"], first["msg"])
+        if first["type"] in NUMBERS and DECIMAL_COMMA.fullmatch(str(first.get("input"))):
+            said = f"write decimals with a point: {str(first['input']).strip().replace(',', '.')}"
         return _message(422, f"{' '.join(words) or 'the question'}: {said}")
 
     @app.exception_handler(HTTPException)
@@ -176,7 +179,7 @@ def _questions(app: FastAPI, jobs: Jobs, shelf: Newest[Held]) -> None:
     def cancel(number: str) -> dict[str, bool]:
         job = jobs.find(number)
         if job is not None:
-            job.stop()
+            job.interrupt()
         return {"stopped": job is not None}
 
 
@@ -222,7 +225,14 @@ def _told(job: Job) -> Response:
     outcome = job.outcome
     if outcome is None:
         label, share, note = job.progress
-        progress = {"label": label, "share": share, "note": note}
+        seconds = time.monotonic() - job.started
+        progress = {
+            "label": label,
+            "share": share,
+            "note": note,
+            "seconds": seconds,
+            "ending": job.interrupted,
+        }
         return JSONResponse({"running": job.number, "progress": progress}, status_code=202)
     if outcome.kind == "answer":
         other = "".join(f', "{name}": {json.dumps(text)}' for name, text in job.more.items())

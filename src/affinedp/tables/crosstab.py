@@ -11,6 +11,14 @@ from affinedp.tables.frames import TOTAL_WORDS, given_table
 from affinedp.tables.refusals import TableError, has_no_label, label_words, listed
 from affinedp.tables.release import TableRelease
 
+# What says how a table adds up.
+STRUCTURE = {"equations", "totals", "hierarchy", "row_totals", "changes", "margins"}
+# What nobody can see in the labels.
+COUNTED_ONCE = (
+    "# mu = 1: one person counts for at most 1 in a number.  Sums of values, such as incomes,\n"
+    "# need the public bounds of one person's value: mu = {income = [0, 200000]}"
+)
+
 
 def from_crosstab(
     table: Any,
@@ -78,13 +86,19 @@ def from_crosstab(
             "(ask=input asks whether they are)"
         )
     found = {**_guess(table, margins == "public"), **others}
+    if not STRUCTURE & found.keys():
+        # nothing adds up: one person is in one cell of one row
+        columns = list(given_table(table).frame.columns)
+        apart = {"equations": [], "columns": columns, "at_most": 1, "rows": "separate"}
+        found = {**apart, **found}
     release = TableRelease(epsilon=epsilon, delta=delta, **found)
     try:
         text = f"as a table file\n{release.toml()}"
     except AffineDPError as error:  # a table in memory may have labels that no file has
         told = "\n".join(f"{name} = {value!r}" for name, value in found.items())
         text = f"for TableRelease ({error})\n{told}"
-    say(f"# how the table adds up, guessed from its labels, {text}")
+    note = f"\n{COUNTED_ONCE}" if release.mu == 1 else ""
+    say(f"# how the table adds up, guessed from its labels, {text}{note}")
     question = "Is that how the table adds up"
     if labels is None:
         question += ", and would its labels be the same with other people in it"
@@ -128,9 +142,6 @@ def _guess(table: Any, public: bool) -> dict[str, Any]:
         found["totals"] = totals
         if public:
             found["public"] = list(totals)
-    if not found.keys() - {"index"}:
-        # nothing adds up: one person is in one cell of one row
-        found |= {"equations": [], "columns": columns, "at_most": 1, "rows": "separate"}
     return found
 
 

@@ -74,6 +74,7 @@ TABLE = FileKind(
             "impossible": _LIST,
             "labels": Field(a("text", "table")),
             "person": _TEXT,
+            "by_chance": _LIST,
         },
         "privacy": {
             "mu": Field(a("number", "table"), needed="how far a number may move, as in mu = 1"),
@@ -181,6 +182,7 @@ class TableDescription(Description):
     columns: Sequence[str] | None = None
     public: Sequence[str] = ()
     public_rows: Sequence[Any] = ()
+    by_chance: Sequence[Any] = ()
     rows: Rows | None = None
     cells: Sequence[str] | None = None
     adjust: Sequence[str] | Literal["totals"] = ()
@@ -292,6 +294,7 @@ class TableDescription(Description):
             index=list(self.index or index),
             row_totals={_label(total): [*map(_label, parts)] for total, parts in rows.items()},
             public_rows=[*map(_label, self.public_rows)],
+            by_chance=[*map(_label, self.by_chance)],
         )
         if self.equations or self.totals or self.ties_rows:
             return found
@@ -317,7 +320,7 @@ class TableDescription(Description):
 
     def _check_structure(self) -> None:
         choice(self.rows, "rows", (None, "separate", "composed", "together"))
-        for name in ("columns", "public", "public_rows", "equations", "cells"):
+        for name in ("columns", "public", "public_rows", "by_chance", "equations", "cells"):
             if isinstance(getattr(self, name), str):
                 raise AffineDPError(f"{name} must be a list: write [...] around it")
         if self.equations is None and self.totals is None and not self.ties_rows:

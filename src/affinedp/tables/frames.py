@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray, IntArray
+from affinedp.discovery.row_sums import TOTAL_WORDS as ONE_WORD
 from affinedp.domains.reading import fresh_labels, pandas_of_polars
 from affinedp.domains.text import parse_equations
 from affinedp.errors import MissingExtraError
@@ -26,12 +27,10 @@ Description = TypeVar("Description", bound=TableDescription)
 
 # What pandas calls the margins of a cross-tabulation.
 ALL = "All"
-TOTAL_WORDS = frozenset(
-    (
-        *("all", "total", "totals", "grand total", "sum", "margin", "margins", "overall"),
-        *("everybody", "gesamt"),
-    )
-)
+# Labels that are nothing else than the name of a total.
+TOTAL_WORDS = ONE_WORD | {
+    "grand total", "total général", "total general", "totale generale", "all persons", "all people",
+}  # fmt: skip
 COUNT = "count"
 
 

@@ -33,7 +33,7 @@ from affinedp.tables.frames import polars_of
 from affinedp.tables.places import Places, place_numbers, places_of
 from affinedp.tables.possible import Fitted, Possible
 from affinedp.tables.refusals import TableError, closest, declared, label_words
-from affinedp.tables.report import published_numbers
+from affinedp.tables.report import GRAND_TOTAL, draw_bars, published_numbers
 from affinedp.tables.table_functions import margin_function
 from affinedp.tables.whole_numbers import whole_margin
 
@@ -870,12 +870,16 @@ class ReleasedMarginTables:
         ends = {"count": (table["lower"], table["upper"])}
         plain = table.drop(columns=["lower", "upper"])
         most = min(FOLDED_OUTPUTS, len(table))
-        shown = published_numbers(plain, ends, level, most, unlabelled="total")
+        shown = published_numbers(plain, ends, level, most, unlabelled=GRAND_TOTAL)
         total = len(self.design.description.tree.parent) * sum(
             self.design.cells(one) for one in self.design.wanted
         )
         shown = replace(shown, more=total - len(shown.rows))
-        return replace(self.design.report(), published=shown)
+        return replace(
+            self.design.report(),
+            published=shown,
+            picture=lambda: draw_bars(plain, ends, level, [["count"]]),
+        )
 
     # ------------------------------------------------------------------ numbers and labels
 

@@ -29,7 +29,7 @@ from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.neighbours.joint import JointAdjacency
-from affinedp.neighbours.people import unit_of
+from affinedp.neighbours.people import amount_words, unit_of
 from affinedp.tables.describe import TableDescription, amounts_of, number
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError, listed
@@ -186,16 +186,13 @@ def _who(description: TableDescription, one: str) -> str:
 
 
 def _counted(description: TableDescription) -> str:
-    """How much of a person is counted, where it is not just once."""
+    """How much of a person is counted: only this tells sums of values from counts."""
     if isinstance(description.mu, Mapping):
-        most = "its column's μ"
-    elif float(description.mu) == 1:
-        return ""
-    else:
-        most = f"μ = {float(description.mu):g}"
-    if description.adjacency == "replace":
+        return "; " + amount_words("its column's μ")
+    if description.adjacency == "replace" and float(description.mu) != 1:
+        most = f"{float(description.mu):.10g}"
         return f", with the same amount (at most {most}) in both; the sum of all amounts is public"
-    return f", who counts for at most {most}"
+    return f"; {amount_words(f'{float(description.mu):.10g}')}"
 
 
 def _people_words(description: TableDescription, moves: PeopleMoves, tables: int) -> str:

@@ -28,11 +28,12 @@ from affinedp.progress import Progress
 from affinedp.release.publish import publish, sampler_of
 from affinedp.strategies.base import Prepared
 from affinedp.strategies.places import OfPlaces
+from affinedp.tables.forgotten import refuse_forgotten
 from affinedp.tables.frames import given_table
 from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.noise import DesignedNoise
 from affinedp.tables.reading import read_points
-from affinedp.tables.refusals import TableError
+from affinedp.tables.refusals import SUMS_OF_VALUES, TableError
 from affinedp.tables.split import SplitTree
 from affinedp.tables.whole_numbers import LARGEST, at_least_zero, whole, whole_margin
 
@@ -100,6 +101,7 @@ class TableRows:
             if other := design.layout.differs(layout):
                 raise TableError(other)
             points = read_points(design.description, layout, table, self.bound)
+        refuse_forgotten(design, points, table.index)
         public, secret = points[:, ~layout.is_private], points[:, layout.private]
         sampler_of(mechanism, self.plan, self.sampler)
         origin = None if design.multiples is None else design.multiples.origin(layout, public)
@@ -212,8 +214,8 @@ def _refuse_decimals(layout: Layout, numbers: FloatArray) -> None:
         name = layout.name(place if len(bad) == layout.cells else int(layout.private[place]))
         raise TableError(
             f"{name!r} holds numbers that are not whole, or too large, but the noise was designed "
-            "for counts of people, which are whole: count in smaller units, such as cents, or say "
-            "whole=False (in a file: whole = false under [privacy])",
+            f"for counts of people, which are whole. {SUMS_OF_VALUES}. If they are counts, count "
+            "in smaller units, or say whole=False (in a file: whole = false under [privacy])",
             "",
             name,
         )

@@ -13,7 +13,7 @@ from affinedp.errors import counted
 from affinedp.tables.describe import TableDescription, number
 from affinedp.tables.frames import numbers_of
 from affinedp.tables.layout import Layout, layout_of
-from affinedp.tables.refusals import TableError, listed, row_words
+from affinedp.tables.refusals import SUMS_OF_VALUES, TableError, listed, row_words
 from affinedp.tables.relations import Relation
 
 EXACT = 2.0**53
@@ -78,7 +78,7 @@ def repaired(
     recorded = points
     replaced = replaced_entries(description, layout)
     if replaced:
-        computed = _computed(layout, points, replaced)
+        computed = computed_points(layout, points, replaced)
         if description.within is not None:
             _refuse_far(layout, points, computed, replaced, description.within, index)
         points = computed
@@ -124,8 +124,8 @@ def _is_whole(relation: Relation) -> bool:
     return all(value.denominator == 1 for value in values)
 
 
-def _computed(layout: Layout, points: FloatArray, entries: Sequence[int]) -> FloatArray:
-    """Points with these entries computed from the others, one after the other."""
+def computed_points(layout: Layout, points: FloatArray, entries: Sequence[int]) -> FloatArray:
+    """Return points with these entries computed from the others, one after the other."""
     result = points.copy()
     left = set(entries)
     waiting = list(layout.relations)
@@ -210,6 +210,8 @@ def _refusal(
         other = f" or {counted(kinds - 1, 'other equation')}" if kinds > 1 else ""
         places = f"; {len(broken)} equations are broken"
         message += rows + other if layout.row_names is None else places
+    if description.mu == 1 and (recorded != np.rint(recorded)).any():
+        message += f". {SUMS_OF_VALUES}; means do not add up: publish sums and counts"
     return TableError(
         f"{message}. Nothing was released. Correct the table (TableRelease.check shows by how "
         f"much){_ways_out(layout, np.flatnonzero(residuals(layout, recorded).any(axis=0)))}",

@@ -14,6 +14,11 @@ from typing import Any
 from affinedp.errors import AffineDPError
 
 SHOWN = 6
+# What decimals among counts of people may be.
+SUMS_OF_VALUES = (
+    "If these are sums of values, such as incomes, give the public bounds of one person's value in "
+    "mu, as in mu={'income': (0, 200_000)}"
+)
 # What to do with a label that is not public: to add it would publish that it occurs.
 OTHER_LABELS = "Give such rows a public label, such as one for all others, or leave them out"
 

@@ -41,6 +41,7 @@ from affinedp.tables.publish import Published, TableRows, paying_for_table, refu
 from affinedp.tables.reading import broken_totals, read_points
 from affinedp.tables.refusals import TableError
 from affinedp.tables.report import (
+    GRAND_TOTAL,
     draw_bars,
     published_numbers,
     table_report,
@@ -277,7 +278,7 @@ class ReleasedTable:
                 ends,
                 level,
                 FOLDED_OUTPUTS,
-                unlabelled="total" if self.design.description.hierarchy else "",
+                unlabelled=GRAND_TOTAL if self.design.description.hierarchy else "",
                 note=CORRECTED if functions else "",
             ),
             picture=lambda: draw_bars(bars, known, level, units),
@@ -506,6 +507,10 @@ class TableRelease(TableDescription):
         ``state``): by label columns, the names of the index, and the name of the columns (in a
         table from a file they have none: the one name that labels no rows is theirs).  These
         cells, and totals of nothing else, are public and exactly 0.
+    by_chance : sequence
+        Columns and rows that are the sum of others in this table by chance.  A table with such a
+        sum is refused before any charge unless it is said, here or in ``totals`` and
+        ``row_totals``, since whoever is counted in a part would be counted in the sum too.
     rows : {"separate", "composed", "together"}, optional
         See above; by default together if equations tie the rows, separate otherwise.  A ledger is
         not charged for several rows unless this is said, or equations tie them.

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 Ends = Mapping[Any, tuple[Any, Any]]
 
 NOT_KNOWN = "not known: noise is as large as the total"
+GRAND_TOTAL = "grand total"  # a row without any label
 SHOWN_BARS = 40
 BARS = 5.2  # inches; alone, as wide as a phone
 LONGEST_NAME = 26
@@ -205,7 +206,7 @@ def row_labels(table: Any, ends: Ends) -> list[str]:
     if not columns or list(table.index) != list(range(len(table))):
         return [_label(label) for label in table.index]
     paths = zip(*(table[name].tolist() for name in columns))
-    return [" / ".join(filter(None, map(_label, path))) or "grand total" for path in paths]
+    return [" / ".join(filter(None, map(_label, path))) or GRAND_TOTAL for path in paths]
 
 
 def table_report(design: DesignedNoise, published: Published | None = None) -> Report:

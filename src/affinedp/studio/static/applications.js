@@ -15,7 +15,8 @@ function field(name, label, properties = {}, tag = "input", ...inside) {
 }
 
 const menu = (name, label, choices) => field(name, label, {}, "select", choices.map(([value, text]) => el("option", { value }, text)));
-const numeric = { type: "number", min: "0", step: "any", inputmode: "decimal" };
+const numeric = { type: "text", inputmode: "decimal" };
+const whole = { type: "text", inputmode: "numeric" };
 
 // Systems and networks to begin with; each sets the fields that it names.
 const EXAMPLES = {
@@ -31,9 +32,15 @@ const EXAMPLES = {
   },
 };
 
+// What stands there is about an older input: grey, and its script is not handed out.
+function outdated(view, yes) {
+  stale([`${view}-verdict`, `${view}-pictures`], yes);
+  find(`${view}-script`).disabled = yes;
+}
+
 const examples = (view) => el("p", { class: "quiet" }, "Try ", Object.entries(EXAMPLES[view]).flatMap(([words, fields], i) => [
   i ? ", " : "",
-  el("button", { class: "link", onclick: () => { Object.assign(state, fields); write(); stale([`${view}-verdict`, `${view}-pictures`], true); show(view); } }, words),
+  el("button", { class: "link", onclick: () => { Object.assign(state, fields); write(); outdated(view, true); show(view); } }, words),
 ]), ".");
 
 function panel(view, title, words, controls, pictures) {
@@ -47,7 +54,7 @@ export function setUp() {
   const promises = menu("neighbours", "What must stay hidden", [["time-local", "the state at any one time"], ["forward", "a jump of the state, at any time"], ["initial", "the first state only"], ["manifold", "any number (Definition 4)"]]);
   panel("control", "Fresh noise at every step is averaged away.", "A plant sends its measurements", [
     el("div", { class: "grid wide" }, field("A", "A: how the state moves, x(t+1) = A x(t) + …", { rows: "3" }, "textarea"), field("C", "C: what is sent, y(t) = C x(t)", { rows: "3" }, "textarea")),
-    el("div", { class: "grid" }, field("horizon", "Measurements", { type: "number", min: "1", max: "2000" }), field("reach", "μ: how far a state moves"), field("c_epsilon", "Privacy loss ε", numeric), field("c_delta", "δ", numeric)),
+    el("div", { class: "grid" }, field("horizon", "Measurements", whole), field("reach", "μ: how far a state moves"), field("c_epsilon", "Privacy loss ε", numeric), field("c_delta", "δ", numeric)),
     promises],
     [el("h2", {}, "Noise over time"), el("figure", {}, el("div", { id: "control-lines" }), el("figcaption", { class: "keys", id: "control-keys" })), el("p", { class: "buttons" }, el("button", { class: "plain", id: "control-script" }, "Take the script home"))]);
   const links = field("links", "Links: two names per line, and a weight if you like", { rows: "8" }, "textarea");
@@ -64,7 +71,7 @@ export function setUp() {
   const law = menu("n_law", "Law of the noise", [["auto", "the best"], ["gaussian", "Gaussian"], ["laplace", "Laplace"]]);
   panel("consensus", "Agents find their average without showing their values.", "A network of agents", [
     links, el("p", { class: "quiet" }, el("label", { class: "link file" }, "or read the links from a file", file)),
-    el("div", { class: "grid" }, field("n_epsilon", "Privacy loss ε", numeric), field("n_delta", "δ", numeric), field("n_mu", "μ: how far a value moves", numeric), field("spread", "Values at first lie between 0 and", numeric), field("rounds", "Rounds", { type: "number", min: "1", max: "2000" }), law)],
+    el("div", { class: "grid" }, field("n_epsilon", "Privacy loss ε", numeric), field("n_delta", "δ", numeric), field("n_mu", "μ: how far a value moves", numeric), field("spread", "Values at first lie between 0 and", numeric), field("rounds", "Rounds", whole), law)],
     [el("h2", {}, "Error over rounds"), el("figure", {}, el("div", { id: "consensus-lines" }), el("figcaption", { class: "keys" }, [["ours", "what an agent holds"], ["independent", "what it sends"], ["added", "corrected by its own noise"]].map(([kind, words]) => el("span", {}, el("i", { class: `key ${kind}` }), words)))), el("p", { class: "buttons" }, el("button", { class: "plain", id: "consensus-script" }, "Take the script home"))]);
 }
 
@@ -88,7 +95,7 @@ async function update() {
       links: state.links, rounds: sized(state.rounds), mu: sized(state.n_mu), spread: sized(state.spread), law: state.n_law,
       epsilon: sized(state.n_epsilon), delta: sized(state.n_delta),
     }, follow(view))).answer);
-    stale([`${view}-verdict`, `${view}-pictures`], false);
+    outdated(view, false);
   } catch (error) {
     if (error.name === "AbortError") return;
     if (!(error instanceof Refused)) throw error;
@@ -100,10 +107,9 @@ async function update() {
 
 const soon = later(200, update);
 
-// What stands there is about an older input: greyed at once.
 function asked() {
   document.body.dataset.busy = "yes";
-  stale([`${open}-verdict`, `${open}-pictures`], true);
+  outdated(open, true);
   soon();
 }
 

@@ -27,15 +27,16 @@ export function fill(target, ...children) {
   target.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
   const again = held && [...target.querySelectorAll(held.tagName)].find((one) => same(one, held));
   if (!again) return;
-  if (again.type === "number") again.value = held.value;
+  if (again.type === "text") again.value = held.value;
   again.focus({ preventScroll: true });
 }
 
-const same = (one, other) => ["id", "name", "value", "aria-label"].every((name) => name === "value" && one.type === "number" ? true : one.getAttribute(name) === other.getAttribute(name)) && one.textContent === other.textContent;
+const same = (one, other) => ["id", "name", "value", "aria-label"].every((name) => name === "value" && one.type === "text" ? true : one.getAttribute(name) === other.getAttribute(name)) && one.textContent === other.textContent;
 
 // What is being done, and a way to stop it.
-export const working = ({ note, share }, stop) =>
-  el("div", { class: "work" }, el("progress", { "aria-label": "Progress", value: share }), el("span", {}, `${note || "working"} …`), stop ? el("button", { class: "plain", onclick: stop }, "Cancel") : null);
+export const doing = ({ note, label, seconds }) => `${note || label || "working"} …${seconds > 2 ? ` ${Math.round(seconds)} s` : ""}`;
+export const working = (progress, stop) =>
+  el("div", { class: "work" }, el("progress", { "aria-label": "Progress", value: progress.share }), el("span", {}, doing(progress)), stop ? el("button", { class: "plain", onclick: stop }, "Cancel") : null);
 
 // Rows of texts, each with its name first.
 export const table = (heads, rows, caption = null) =>

@@ -12,8 +12,8 @@ export function showFiles(given) {
   // a preview is about the noise that was shown with it
   if (files && given?.["mechanism.json"] !== files["mechanism.json"]) fill(find("preview-said"));
   files = given;
-  for (const button of document.querySelectorAll("[data-file]")) button.disabled = !files;
-  find("script").textContent = files ? files["publish.py"] : "";
+  for (const button of document.querySelectorAll("[data-file]")) button.disabled = !files?.[button.dataset.file];
+  find("script").textContent = files?.["publish.py"] ?? "";
   fill(find("files-said"));
 }
 

@@ -1,12 +1,12 @@
 // From the address to the page, and from every change back to the address.
 import { ask, get, leave, Refused, whenUnreachable } from "./api.js";
 import * as applications from "./applications.js";
-import { fill, find, later, show, stale } from "./dom.js";
+import { doing, el, fill, find, later, show } from "./dom.js";
 import * as home from "./home.js";
 import * as known from "./known.js";
 import * as noise from "./noise.js";
 import * as rows from "./rows.js";
-import { question, read, rowUnsaid, state, unsaid, write } from "./state.js";
+import { question, read, rowUnsaid, sized, state, unsaid, write } from "./state.js";
 
 const VIEWS = ["numbers", "control", "consensus"];
 let names = [];
@@ -26,17 +26,20 @@ function chooseView() {
   else applications.show(view);
 }
 
-// What a design is doing; whoever waits long learns of the quick way.
-function worker() {
-  const since = Date.now();
-  return (progress, stop) => {
-    const slow = Date.now() - since > 6000 && state.law !== "gaussian" && names.length <= MOST_FOR_SECONDS ? ` (${Math.round((Date.now() - since) / 1000)} s; Gaussian noise, which needs δ > 0, is mostly found in seconds)` : "";
-    show(find("work"), true);
-    find("work-bar").value = progress.share;
-    find("work-note").textContent = (progress.note || progress.label || "working") + slow;
-    find("work-stop").onclick = stop;
-    if (state.fixed === "1") noise.showWaiting(find("work-note").textContent);
-  };
+// What a design is doing, and for how long; whoever waits long learns of the quick way.
+const worker = () => (progress, stop) => {
+  const slow = progress.seconds > 6 && state.law !== "gaussian" && names.length <= MOST_FOR_SECONDS ? " (Gaussian noise, which needs δ > 0, is mostly found in seconds)" : "";
+  show(find("work"), true);
+  find("work-bar").value = progress.share;
+  find("work-note").textContent = progress.ending ? "keeping the best so far … Cancel again to end at once." : doing(progress) + slow;
+  find("work-stop").onclick = stop;
+  if (state.fixed === "1") noise.showWaiting(find("work-note").textContent);
+};
+
+// A design that was cancelled can be asked for again.
+function cancelled(words) {
+  show(find("design-said"), true);
+  fill(find("design-said"), `${words} `, el("button", { class: "plain", id: "retry", onclick: changed }, "Retry"));
 }
 
 const quiet = (error) => {
@@ -91,7 +94,6 @@ function stuck(message) {
 }
 
 function refused(message) {
-  stale(["verdict-fixed", "design-shown", "step-4"], false);
   show(find("design-shown"), false);
   show(find("design-said"), Boolean(message));
   fill(find("design-said"), message);
@@ -108,27 +110,31 @@ async function designed(asked) {
     if (mine !== turn) return;
     noise.showDesign(shown, changed);
     home.showFiles(files);
+    if (shown.interrupted) cancelled("The design was cancelled: this is the best noise that was found so far, and publish.py would look for better.");
     delete document.body.dataset.busy;
     show(find("work"), false);
   } catch (error) {
     if (mine !== turn || error.name === "AbortError") return;
     show(find("work"), false);
     delete document.body.dataset.busy;
-    if (quiet(error)) refused(error.status === 409 ? "The design was cancelled. Change something to try again." : error.message);
+    if (!quiet(error)) return;
+    refused(error.status === 409 ? "" : error.message);
+    if (error.status === 409) cancelled("The design was cancelled before any noise was found.");
   }
 }
 
 // The error that is wished for gives ε, and ε gives everything else.
 async function wish(error) {
-  if (!(error > 0)) return;
-  document.body.dataset.busy = "yes";
+  const mine = turn;
   try {
     const now = noise.current()?.error;
-    const { epsilon } = (await ask("solve", "/api/solve", { question: question(), error, now }, worker())).answer;
+    const { epsilon } = (await ask("solve", "/api/solve", { question: { ...question(), epsilon: Number(state.epsilon) > 0 ? sized(state.epsilon) : 1 }, error, now }, worker())).answer;
+    if (mine !== turn) return;
     state.epsilon = String(epsilon);
     show(find("work"), false);
     changed();
   } catch (problem) {
+    if (mine !== turn || problem.name === "AbortError") return;
     show(find("work"), false);
     delete document.body.dataset.busy;
     if (quiet(problem)) {
@@ -144,6 +150,8 @@ function changed() {
   turn += 1;
   document.body.dataset.busy = "yes";
   noise.outdated();
+  show(find("design-said"), false);
+  fill(find("design-said"));
   noise.refresh();
   write();
   soon();
@@ -159,7 +167,7 @@ function setUp() {
     noise.showNames(names, changed);
     changed();
   });
-  find("epsilon").addEventListener("input", (event) => { if (Number(event.target.value) > 0) { state.epsilon = event.target.value; changed(); } });
+  find("epsilon").addEventListener("input", (event) => { state.epsilon = event.target.value; changed(); });
   find("epsilon-slide").addEventListener("input", (event) => { state.epsilon = noise.slid(event.target.value); changed(); });
   find("delta").addEventListener("change", (event) => {
     state.delta = event.target.value;
@@ -167,11 +175,13 @@ function setUp() {
     changed();
   });
   const wished = later(400, wish);
-  find("error").addEventListener("input", (event) => wished(Number(event.target.value)));
+  // until the answer comes, what is shown is about another error
+  const wishing = (error) => { turn += 1; document.body.dataset.busy = "yes"; noise.outdated("error"); wished(error); };
+  find("error").addEventListener("input", (event) => wishing(sized(event.target.value)));
   find("error-slide").addEventListener("input", (event) => {
     const error = Number((Number(event.target.dataset.unit || 1) * Math.exp((6 * event.target.value) / 1000 - 3)).toPrecision(3));
     find("error").value = String(error);
-    wished(error);
+    wishing(error);
   });
   find("fix").addEventListener("click", () => {
     state.fixed = state.fixed === "1" ? "" : "1";

@@ -1,8 +1,8 @@
 // Steps 2 and 3 and the verdict: what forgetful noise gives away, and the noise that does not.
 import { bars, graph, pair } from "./charts.js";
-import { chances, claim, claimed, el, fill, find, number, show, signed, stale, table, upward } from "./dom.js";
+import { chances, claim, claimed, doing, el, fill, find, number, show, signed, stale, table, upward } from "./dom.js";
 import { counts, looked } from "./known.js";
-import { moves, setMoves, state, unsaid } from "./state.js";
+import { moves, setMoves, sized, state, unsaid } from "./state.js";
 
 const MOST_BOXES = 60;
 // ε from 0.01 to 20 on the slider, in equal ratios
@@ -29,10 +29,10 @@ export function showNames(names, changed) {
   const named = names.slice(0, asked ? names.length : MOST_BOXES);
   if (fields !== JSON.stringify([asked, named])) fill(find("moves"), named.map((name, i) =>
     el("label", { class: "box" }, el("span", {}, name),
-      el("input", { type: "number", min: "0", step: "any", id: `move-${i}`, oninput: (event) => {
-        const size = Number(event.target.value);
+      el("input", { type: "text", inputmode: "decimal", autocomplete: "off", id: `move-${i}`, oninput: (event) => {
+        const size = sized(event.target.value);
         const next = moves();
-        if (Number.isFinite(size) && event.target.value !== "" && (asked || size !== Number(state.mu))) next[name] = size;
+        if (event.target.value.trim() !== "" && (asked || size !== sized(state.mu))) next[name] = size;
         else delete next[name];
         setMoves(next);
         changed();
@@ -50,7 +50,7 @@ export function refresh() {
     if (find(name) !== document.activeElement && find(name).value !== state[name]) find(name).value = state[name];
   find("delta").value = state.delta;
   if (find("delta").value !== state.delta) find("delta").append(el("option", { value: state.delta, selected: true }, state.delta));
-  find("epsilon-slide").value = String(Math.round((1000 * (Math.log(Number(state.epsilon) || 1) - LEAST)) / (MOST - LEAST)));
+  find("epsilon-slide").value = String(Math.round((1000 * (Math.log(Number(state.epsilon) > 0 ? Number(state.epsilon) : 1) - LEAST)) / (MOST - LEAST)));
   if (state.moves) find("each").checked = true;
   find("mu-label").textContent = state.hidden === "definition4" ? "How far one number moves (μ)" : "How much one person counts for (μ)";
   show(find("mu-row"), state.hidden !== "directions" && !state.ask);
@@ -62,11 +62,13 @@ export function refresh() {
 export const slid = (value) => String(Number(Math.exp(LEAST + ((MOST - LEAST) * value) / 1000).toPrecision(2)));
 
 const LEAK = ["verdict-leak", "graph-figure", "hidden-words", "bare"];
-const DESIGN = ["verdict-fixed", "design-shown", "step-4"];
+const DESIGN = ["verdict-fixed", "design-shown", "step-4", "error", "error-slide"];
 
-// What stands there is about an older input: greyed at once, until the answer comes.
-export function outdated() {
-  stale([...LEAK, ...DESIGN], true);
+// What was computed of an older input is grey, and not handed out, until an answer to this one comes,
+// whatever the reason that there is none.
+export function outdated(input = "") {
+  stale([...LEAK, ...DESIGN].filter((id) => !input || !id.startsWith(input)), true);
+  stale(["epsilon", "epsilon-slide"], input === "error");
   for (const button of document.querySelectorAll("[data-file]")) button.disabled = true;
 }
 
@@ -96,7 +98,7 @@ export function showLeak(answer) {
 }
 
 export function waitLeak(progress, stop) {
-  noLeak("looking for the pair that is hardest to hide …");
+  noLeak(doing({ ...progress, note: "looking for the pair that is hardest to hide" }));
   find("claim").append(el("button", { class: "plain", onclick: stop }, "Cancel"));
 }
 
@@ -197,7 +199,7 @@ function showFinePrint(answer) {
 }
 
 export function showWaiting(note) {
-  fill(find("claim-fixed"), el("span", { class: "really wait" }, `${note} …`));
+  fill(find("claim-fixed"), el("span", { class: "really wait" }, note));
 }
 
 export function showFixed(answer) {

@@ -49,7 +49,7 @@ export function write() {
 }
 
 // μ of single numbers, as name:size pairs; names may be anything, also those of an object's own methods
-export const moves = () => Object.setPrototypeOf(Object.fromEntries(list(state.moves).filter((one) => Array.isArray(one) && typeof one[0] === "string" && Number.isFinite(one[1]))), null);
+export const moves = () => Object.setPrototypeOf(Object.fromEntries(list(state.moves).filter((one) => Array.isArray(one) && typeof one[0] === "string" && (typeof one[1] === "string" || Number.isFinite(one[1])))), null);
 
 export function setMoves(pairs) {
   const given = Object.entries(pairs);
