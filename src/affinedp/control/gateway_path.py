@@ -71,8 +71,9 @@ class BodyOnGrid:
     def of(cls, law: KNorm, sensitivity: float) -> BodyOnGrid:
         """Put the body on a grid on which a step moves no output by 2⁻⁵⁶ of its noise."""
         whole = polytope_of(dense(law.points))
-        inverse = np.linalg.inv(np.linalg.cholesky(dense(law.moment)))
-        size = float(np.linalg.norm(inverse)) * math.sqrt(len(inverse)) * 1.01
+        widths = np.linalg.svd(whole.moment_root() / law.rate, compute_uv=False)
+        with np.errstate(divide="ignore"):
+            size = float(np.linalg.norm(1 / widths)) * math.sqrt(len(widths)) * 1.01
         if not 0 < size < math.inf:
             raise AffineDPError("the noise is too ill-conditioned to send with")
         exponent = math.frexp(1 / size)[1] - 2 - GRID_BITS
