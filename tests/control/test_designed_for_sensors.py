@@ -44,6 +44,18 @@ def test_a_thermometer_over_a_week_and_a_year(steps, noise):
     assert re.search(r"\(every=\d+, or every in \[sensors\] of a file\)", m.notes[-1])
 
 
+def test_remedies_leave_less_noise():
+    """Where early noise dominates, a shorter run or fewer steps have more of it per step."""
+    plant = ([[0.9, 0.08], [0.02, 0.97]], [[1, 0]])
+    words = {"epsilon": 1.0, "delta": 1e-4, "mu": 0.5, "resolution": 0.1, "law": "knorm"}
+    note = design_output_noise(plant, 40, **words).notes[-1]
+    now, helps = re.search(
+        r"noise of standard deviation (\S+).*the cheapest first: (.*)", note
+    ).groups()
+    assert re.fullmatch(r"4 more bits, of the converter or by Dither\(4, …\): \S+", helps)
+    assert float(helps.split()[-1]) < float(now)
+
+
 LOOP = ClosedLoop(
     ([[1, 0.1], [0, 1]], [[0.005], [0.1]], [[1, 0]]), [[3.4, 4.3]], [[0.8], [0.7]], [0.0, 0.0]
 )

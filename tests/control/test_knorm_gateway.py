@@ -7,10 +7,11 @@ from fractions import Fraction as F
 import numpy as np
 import pytest
 
-from affinedp import AffineDPError, AffineDPWarning, Ledger
+from affinedp import AffineDPError, Ledger
 from affinedp.control import Gateway, design_output_noise, noise_by_time
 from affinedp.control.gateway_path import BodyOnGrid, Sending
 from affinedp.control.gateway_plan import least_pure_noise
+from affinedp.errors import AffineDPWarning
 from affinedp.parts import restored
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
