@@ -95,6 +95,31 @@ def squared(matrix: Matrix) -> Matrix:
     return matrix.multiply(matrix) if is_sparse(matrix) else matrix * matrix
 
 
+def squares_across(rows: Matrix, signs: FloatArray) -> FloatArray:
+    """Return the squared lengths of rows across a vector of signs, none below zero.
+
+    Examples
+    --------
+    >>> squares_across(np.array([[1.0, 1.0], [1.0, -1.0]]), np.array([1.0, 1.0])).tolist()
+    [0.0, 2.0]
+    """
+    mean = np.asarray(rows @ signs).ravel() / len(signs)
+    if not is_sparse(rows):
+        return np.asarray(((rows - np.outer(mean, signs)) ** 2).sum(axis=1))
+    entries = rows.tocoo()
+    own = (entries.data - mean[entries.row] * signs[entries.col]) ** 2
+    found = np.bincount(entries.row, own, minlength=len(mean))
+    # what is not stored is zero
+    stored = np.bincount(entries.row, minlength=len(mean))
+    return np.asarray(found + (len(signs) - stored) * mean**2)
+
+
+def semidefinite_root(matrix: FloatArray) -> FloatArray:
+    """Return R with RᵀR equal to a symmetric matrix without what is negative in it."""
+    values, vectors = np.linalg.eigh(matrix)
+    return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
+
+
 def rank_of(matrix: FloatArray) -> int:
     """Return the numerical rank, also of a matrix without rows, which NumPy 1 refuses."""
     return int(np.linalg.matrix_rank(matrix)) if matrix.size else 0

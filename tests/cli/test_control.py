@@ -353,3 +353,14 @@ def test_eavesdropper_writes_what_is_no_text_too(tmp_path):
         ("a/2", "é", None),
     ]
     assert "2 messages" in spy.said
+
+
+def test_a_plant_on_the_public_broker_says_who_reads_its_measurements(tmp_path):
+    file = tmp_path / "v.toml"
+    file.write_text(SMALL + "[mqtt]\nwait = 0\n")
+    words = ["control", "plant", str(file), "--broker", "localhost:1"]
+    alone = CliRunner().invoke(app, words)
+    assert "plant: measurements and noisy measurements share the broker" in alone.stderr
+    assert "--out-broker" in alone.stderr
+    apart = CliRunner().invoke(app, [*words, "--out-broker", "localhost:2"])
+    assert "share the broker" not in apart.stderr

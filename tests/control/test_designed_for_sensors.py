@@ -23,7 +23,7 @@ from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
 from affinedp.show.plot import shown_noise
 from affinedp.strategies.base import Sent
-from affinedp.stream.run import RunError
+from affinedp.stream.run import Run, RunError
 
 OFFICE = ([[0.99]], [[0.9]], [[1.0]])
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
@@ -42,6 +42,18 @@ def test_a_thermometer_over_a_week_and_a_year(steps, noise):
     assert noise_by_time(office(steps, None))[-1, 0] == pytest.approx(0.613, rel=0.01)
     assert f"sends noise of standard deviation {noise:.3g}" in m.notes[-2]
     assert re.search(r"\(every=\d+, or every in \[sensors\] of a file\)", m.notes[-1])
+
+
+def test_remedies_leave_less_noise():
+    """Where early noise dominates, a shorter run or fewer steps have more of it per step."""
+    plant = ([[0.9, 0.08], [0.02, 0.97]], [[1, 0]])
+    words = {"epsilon": 1.0, "delta": 1e-4, "mu": 0.5, "resolution": 0.1, "law": "knorm"}
+    note = design_output_noise(plant, 40, **words).notes[-1]
+    now, helps = re.search(
+        r"noise of standard deviation (\S+).*the cheapest first: (.*)", note
+    ).groups()
+    assert re.fullmatch(r"4 more bits, of the converter or by Dither\(4, …\): \S+", helps)
+    assert float(helps.split()[-1]) < float(now)
 
 
 LOOP = ClosedLoop(
@@ -203,16 +215,36 @@ def test_a_horizon_is_kept(tmp_path):
     assert m.expected_squared_error == pytest.approx(200 * noise_by_time(m)[0, 0] ** 2)
 
 
+@pytest.mark.parametrize("block", [1, 5, 256])
+@pytest.mark.parametrize("stationary", [True, False])
+def test_each_call_is_one_reading(tmp_path, monkeypatch, block, stationary):
+    """Also of those that are not sent, and over a restart anywhere between."""
+    monkeypatch.setattr(Run, "block", lambda self, step, most: min(step + block, most))
+    words = {"resolution": 0.1, "every": 8}
+    m = office(45) if stationary else design_output_noise(VEHICLE, 45, 1.0, 0.01)
+    sent, reading = [], 0
+    for stay in (1, 2, 5, 3, 13, 2, 19):
+        with Gateway(m, state=tmp_path / "s", **words) as gateway:
+            assert (gateway.every, gateway.horizon) == (8, 45)
+            for _ in range(stay):
+                out = gateway.send([20.0 + reading])
+                sent += [] if out is None else [reading]
+                if out is not None:
+                    assert gateway.send([20.0 + reading], step=reading) == out
+                assert gateway.next_step == min(8 * (reading // 8 + 1), 45)
+                reading += 1
+    assert sent == list(range(0, 45, 8))
+    with Gateway(m, state=tmp_path / "s", **words) as gateway, pytest.raises(StepError):
+        gateway.send([20.0])
+
+
 def test_one_step_of_some(tmp_path):
     m = office(96)
     words = {"state": tmp_path / "s", "resolution": 0.1}
     with Gateway(m, **words, every=8) as rare:
         assert rare.added_variance[0] < 10
         assert rare.send([20.0]).shape == (1,)
-        with pytest.raises(StepError, match="one step of 8"):
-            rare.send([20.0], step=3)
-        rare.send([20.0])
-        assert rare.next_step == 16
+        assert rare.send([20.0], step=3) is None
         told = rare.added_variance
     with pytest.raises(RunError, match="every = 8"):
         Gateway(m, **words)

@@ -1,15 +1,17 @@
 """A gateway with K-norm noise: pure privacy step by step, from one exact draw."""
 
 import functools
+import math
 from fractions import Fraction as F
 
 import numpy as np
 import pytest
 
 from affinedp import AffineDPError, Ledger
-from affinedp.control import Gateway, design_output_noise
+from affinedp.control import Gateway, design_output_noise, noise_by_time
 from affinedp.control.gateway_path import BodyOnGrid, Sending
 from affinedp.control.gateway_plan import least_pure_noise
+from affinedp.errors import AffineDPWarning
 from affinedp.parts import restored
 
 VEHICLE = ([[1, 0.1], [0, 1]], [[1, 0]])
@@ -101,3 +103,24 @@ def test_laplace_noise_is_not_sent(tmp_path):
     laplace = design_output_noise(VEHICLE, 20, epsilon=1.0, law="laplace")
     with pytest.raises(AffineDPError, match="Gaussian or K-norm"):
         Gateway(laplace, state=tmp_path / "g.db", resolution="exact")
+
+
+def test_directions_of_very_different_length_keep_their_variance(tmp_path):
+    """A plant that contracts by 10¹³: squares of the long direction would swallow the short one."""
+    plant = ([[0.9, 0.08], [0.02, 0.97]], [[0.9], [0]], [[1, 0]])
+    words = {"horizon": 252, "epsilon": 1.0, "delta": 1e-4, "mu": 0.5, "resolution": 0.1}
+    with pytest.warns(AffineDPWarning, match="uneven over time"):
+        m = design_output_noise(plant, law="auto", **words)
+    assert m.noise.kind == "knorm"
+    A = [[F("0.9"), F("0.08")], [F("0.02"), F("0.97")]]
+    row, (first, second) = [F(1), F(0)], m.noise.points.T.tolist()
+    exact = []
+    for _ in range(252):
+        # a parallelogram: 2 (p₁p₁ᵀ + p₂p₂ᵀ) / rate²
+        along = (sum(r * F(c) for r, c in zip(row, p)) for p in (first, second))
+        exact.append(math.sqrt(2 * sum(a * a for a in along)) / m.noise.rate)
+        row = [row[0] * A[0][j] + row[1] * A[1][j] for j in range(2)]
+    assert m.strategy.deviations(m.noise, 252)[:, 0] == pytest.approx(exact, rel=1e-7)
+    assert np.all(np.isfinite(noise_by_time(m)))
+    with Gateway(m, state=tmp_path / "s") as gateway:
+        assert np.isfinite(gateway.send([20.0]))

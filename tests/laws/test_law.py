@@ -8,7 +8,7 @@ from fractions import Fraction as F
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import sparse, stats
 
 import affinedp as adp
 import affinedp.laws
@@ -218,3 +218,13 @@ def test_noise_of_several_rates_is_not_stacked():
     assert Geometric(1.0).beside([Geometric(1.0)]).key == Geometric(1.0).key
     with pytest.raises(AffineDPError, match="side by side"):
         Geometric(1.0).beside([Geometric(0.5)])
+
+
+@pytest.mark.parametrize("form", [np.array, sparse.csr_array])
+def test_no_variance_is_below_zero(form):
+    """Of what nearly follows from a public sum, whose terms cancel."""
+    sums = KNorm(np.array([[1.0]] * 3), 1.0, False)
+    rows = np.array([[1e9 + k, 1e9, 1e9] for k in (0, 1e-7, 1)] + [[0.0, 0.0, 2.0]])
+    found = sums.variances(form(rows)) / sums.variances(form(np.array([[1.0, 0.0, 0.0]])))
+    assert np.all(found >= 0)
+    assert found == pytest.approx([0, 1e-14, 1, 4], rel=1e-6, abs=1e-12)

@@ -114,8 +114,23 @@ def test_what_every_leaves_out_is_answered_and_not_called_lost(opener):
     responder = GatewayResponder(opener(every=4))
     answers = [said(responder.answer(message(t, -20.0))) for t in range(6)]
     assert [t for t, answer in enumerate(answers) if "y" in answer] == [0, 4]
-    assert answers[5]["missing"] == "one step of 4 is sent, and 5 is none of them"
+    late = said(responder.answer(message(3, -20.0)))
+    assert answers[5]["missing"] == late["missing"] == "not sent: one step of 4"
     assert responder.dropped.counts == {}
+
+
+def test_the_cloud_says_once_that_steps_are_not_sent(caplog):
+    caplog.set_level("INFO")
+    responder = CloudResponder(LOOP, HORIZON)
+    for t in range(6):
+        unsent = json.dumps({"run": "r", "step": t, "missing": "not sent: one step of 4"}).encode()
+        assert "u" in said(responder.answer(message(t, -20.0) if t % 4 == 0 else unsent))
+    assert caplog.messages == [
+        "cloud: steps are not sent: one step of 4; the observer predicts them"
+    ]
+    lost = json.dumps({"run": "r", "step": 6, "missing": "it was lost for good"}).encode()
+    said(responder.answer(lost))
+    assert "steps 6 to 6 were skipped" in caplog.messages[-1]
 
 
 @pytest.mark.parametrize(

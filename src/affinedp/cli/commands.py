@@ -52,7 +52,15 @@ def load(module: str, name: str) -> Any:
     for option in command.params:
         if getattr(option, "help", None):  # [sensors] is a table of a file, and no markup
             option.help = option.help.replace("[", "\\[")
+    name_no_flags(command)
     return command
+
+
+def name_no_flags(command: Any) -> None:
+    """Leave out the type of what takes no value in the help of a command."""
+    for option in (*command.params, command.get_help_option(typer.Context(command))):
+        if getattr(option, "is_flag", False):
+            option.metavar = ""
 
 
 def flowing(text: str) -> str:
@@ -147,6 +155,7 @@ def group_of(modules: Mapping[str, str], groups: Groups | None = None) -> type[T
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             self.commands: Any = Loaded(loaders)
+            name_no_flags(self)
 
         def list_commands(self, ctx: Any) -> list[str]:
             return list(loaders)

@@ -48,10 +48,10 @@ MOST_TRACKED = 20_000
 def design(
     loop: Path = LOOP,
     output: Path = Option(..., "--output", "-o", help="Mechanism file to write."),
-    epsilon: float | None = Option(None, help="ε to keep."),
-    delta: float | None = Option(None, help="δ to keep."),
+    epsilon: float | None = Option(None, help="ε to keep (default: that of [privacy])."),
+    delta: float | None = Option(None, help="δ to keep (default: that of [privacy])."),
     law: Literal["auto", "gaussian", "laplace", "knorm"] = Option(
-        "auto", help="Law of the noise; auto: the least cost."
+        "auto", metavar="LAW", help="auto, the least cost; or gaussian, laplace, knorm."
     ),
     resolution: str | None = Option(
         None,
@@ -59,7 +59,9 @@ def design(
         "hides it, too.",
     ),
     objective: Literal["sum", "largest"] = Option(
-        "sum", help="What is least of noise for private inputs: the cost, or the largest variance."
+        "sum",
+        help="For private inputs, what is least: the sum of variances over outputs (what the loop "
+        'pays with cost = "tracking"), or the largest one.',
     ),
 ) -> Answer:
     """Design the least noise that hides the trajectory of LOOP, or its private inputs, and save it.
@@ -218,7 +220,7 @@ def gateway(
     said = read.mqtt
     with ExitStack() as stack:
         stop = stack.enter_context(attended())
-        _warn_of_one_broker(public.address, inside.address, said["measurements"])
+        _warn_of_one_broker("gateway", "in", public, inside, said["measurements"])
         if not state.exists():
             _reach((public, inside), said["wait"], stop)  # nothing is drawn and charged in vain
             if ledger is None:
@@ -290,14 +292,16 @@ def _reach(places: tuple[Broker, ...], wait: float, stop: Any) -> None:
             pass
 
 
-def _warn_of_one_broker(public: str, inside: str, source: str) -> None:
-    if inside == public:
+def _warn_of_one_broker(who: str, way: str, public: Broker, inside: Broker, topic: str) -> None:
+    if inside.address == public.address:
         logger.warning(
-            "gateway: measurements and noisy measurements share the broker at %s: who may "
-            "read %s there sees the measurements themselves.  Use --in-broker, or let the "
+            "%s: measurements and noisy measurements share the broker at %s: who may "
+            "read %s there sees the measurements themselves.  Use --%s-broker, or let the "
             "broker's access control keep everyone else away from it",
-            public,
-            source,
+            who,
+            public.address,
+            topic,
+            way,
         )
 
 
@@ -348,7 +352,9 @@ def plant(
     public: Broker,
     loop: Path = LOOP,
     out_broker: str | None = OWN_BROKER,
-    log: Path | None = Option(None, help="Write x, y and u of each step here."),
+    log: Path | None = Option(
+        None, help="Write x, y and u of each step here; secret (default: nowhere)."
+    ),
     resolution: str | None = Option(
         None,
         help="Step to which readings are rounded, as for the gateway (default: that of [sensors], "
@@ -367,7 +373,8 @@ def plant(
 
     Examples
     --------
-    affinedp control plant loop.toml --broker localhost:1883 --log plant.jsonl
+    affinedp control plant loop.toml --broker mqtts://plant@broker.example
+        --out-broker localhost:1883 --log plant.jsonl
     """
     from affinedp.mqtt.loop_process import run_plant
     from affinedp.mqtt.process import Place
@@ -377,6 +384,7 @@ def plant(
     check_start(read, loop)
     steps = _declared(read, resolution)
     with attended() as stop, _progress("plant", read.horizon) as on_step:
+        _warn_of_one_broker("plant", "out", public, inside, read.mqtt["measurements"])
         outcome = run_plant(
             read.loop,
             read.horizon,

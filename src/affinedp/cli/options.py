@@ -33,8 +33,12 @@ REDRAW = recovery(False, "--redraw", help="Draw again for a lost state; needs a 
 LOOP = Argument(..., help="Loop file, TOML or JSON.", show_default=False)
 NETWORK = Argument(..., help="Network file, .toml or .json.", show_default=False)
 PERIOD = Option(0.0, help="Seconds per step, at least.", min=0.0)
-OWN_BROKER = Option(None, help="Broker on the plant's side, for the measurements.")
-OWN_PASSWORD = passwords(None, help="First line: password for the plant's broker.")
+OWN_BROKER = Option(
+    None,
+    help="Broker on the plant's side, for the measurements (default: the public one, where all who "
+    "listen read them without noise).",
+)
+OWN_PASSWORD = passwords(None, help="First line: password for the plant's broker (default: none).")
 
 
 def public_broker(

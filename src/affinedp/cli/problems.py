@@ -39,7 +39,7 @@ def discover(
     data: Path = Argument(..., help="Private data, CSV or Parquet.", show_default=False),
     given: list[str] | None = Option(None, help="An equation that is known already; repeatable."),
     as_toml: bool = Option(False, "--toml", help="Print TOML to paste."),
-    design: Path | None = _OF_NOISE(None, help="A saved mechanism; else independent noise:"),
+    design: Path | None = _OF_NOISE(None, help="A saved mechanism (default: independent noise)."),
     law: Literal["gaussian", "laplace"] | None = _OF_NOISE(None, help="Its law (default: by δ)."),
     epsilon: float = _OF_NOISE(1.0, help="What it was meant for."),
     delta: float = _OF_NOISE(0.0, help="δ that goes with it."),

@@ -46,8 +46,7 @@ FARTHEST = 1_000_000
 DIGEST_BYTES = 16
 AT_ONCE = 256  # steps for which noise is drawn together
 GATEWAY = Owner("gateway", "trajectory")
-# Why a step is not sent; "unsent" is one of those that every= leaves out.
-Why = Literal["horizon", "late", "repeated", "run", "unsent"]
+Why = Literal["horizon", "late", "repeated", "run"]  # why a step is not sent
 _RUN_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
@@ -99,7 +98,8 @@ class Gateway(Held):
         How many steps this run has at most, if fewer than the mechanism is made for.  Sensors
         with steps need it for noise without an end.
     every : int, optional
-        Send one of so many steps alone: the first, and so on.  The steps of sensors cost less then.
+        Send one of so many steps alone: the first, and so on.  :meth:`send` is still called once
+        per reading, and returns None for the others.  The steps of sensors cost less then.
     ledger : Ledger, optional
         Charged once, before the draw.  Without one nothing keeps count.
     label : str, optional
@@ -203,9 +203,15 @@ class Gateway(Held):
         return self._sending.steps
 
     @property
+    def every(self) -> int:
+        """Of how many steps one is sent."""
+        return self._sending.every
+
+    @property
     def next_step(self) -> int:
         """The first step that is to be sent and was neither sent nor skipped."""
-        return -(-self._next // self._sending.every) * self._sending.every
+        every = self._sending.every
+        return min(-(-self._next // every) * every, self.horizon)
 
     @property
     def measurement_error(self) -> FloatArray:
@@ -270,17 +276,22 @@ class Gateway(Held):
     def _conditions(self) -> tuple[str, ...]:
         return tuple(conditions(self._sending, self._plan))
 
-    def send(self, y: ArrayLike, step: int | None = None, run: str | None = None) -> FloatArray:
+    def send(
+        self, y: ArrayLike, step: int | None = None, run: str | None = None
+    ) -> FloatArray | None:
         """Return what to publish at a step, once the disk knows that it may have been sent.
 
-        No reading is refused for its value, since that would tell of it.
+        Call it once for each reading of the plant, also for those that ``every`` leaves out: they
+        count as steps.  No reading is refused for its value, since that would tell of it; one that
+        does not fit the declared sensors is sent, and noted in :attr:`alarms`.
 
         Parameters
         ----------
         y : array_like, shape (m,)
             The measurement.  Malformed ones are refused, and the step is still free.
         step : int, optional
-            Which step it is; the next one by default.  A step that was sent gives the same numbers
+            Which step it is, counted from 0; that after the last one by default.  After a crash
+            give it: the rest of a block is skipped.  A step that was sent gives the same numbers
             again, except after a crash those of the unfinished block.  Steps that are jumped over
             are skipped for good.
         run : str, optional
@@ -288,8 +299,9 @@ class Gateway(Held):
 
         Returns
         -------
-        array, shape (m,)
-            ``y + γ(step)`` with fresh noise, on the grid of a quarter of that noise.
+        array, shape (m,), or None
+            ``y + γ(step)`` with fresh noise, on the grid of a quarter of that noise.  None, and
+            nothing is to be published, for a step that ``every`` leaves out.
 
         Raises
         ------
@@ -298,8 +310,7 @@ class Gateway(Held):
             belongs to another run.
         """
         with self._run.turn():
-            every = self._sending.every
-            number = self.next_step if step is None else whole_number(step, "step", least=0)
+            number = self._next if step is None else whole_number(step, "step", least=0)
             self._check_run(run)
             if number >= self.horizon:
                 raise StepError(
@@ -307,18 +318,18 @@ class Gateway(Held):
                     "0) that the promise is about",
                     "horizon",
                 )
-            if number % every:
-                raise StepError(
-                    f"one step of {every} is sent, and {number} is none of them", "unsent"
-                )
             measured = readings_of(y, self.outputs) + 0.0  # minus zero is zero
+            unsent = number % self._sending.every != 0
             if number < self._next:
-                return self._sent_before(number, measured)
+                return None if unsent else self._sent_before(number, measured)
             if number - self._next > FARTHEST:
                 raise AffineDPError(
                     f"step {number} jumps over {number - self._next:,} steps: at most "
                     f"{FARTHEST:,} may be skipped at once"
                 )
+            if unsent:
+                self._pass(number)
+                return None
             return self._send(number, measured, run)
 
     def _send(self, step: int, measured: FloatArray, run: str | None) -> FloatArray:
@@ -335,11 +346,15 @@ class Gateway(Held):
             forget = None if self._sending.keeps is None else step - self._sending.keeps
             self._run.commit(until, _memory(last, name), forget)
             self._ahead, self._last, self._name = ahead, last, name
+        self._pass(step)
+        self._alarms.look(measured.tolist())
+        return outputs
+
+    def _pass(self, step: int) -> None:
+        """Go on behind a step; what was drawn for it and for those before it is forgotten."""
         for t in range(self._next, step + 1):
             self._ahead.pop(t, None)
         self._next = step + 1
-        self._alarms.look(measured.tolist())
-        return outputs
 
     def _drawn(
         self, step: int, until: int
@@ -391,8 +406,10 @@ class Gateway(Held):
 
     def _rest(self) -> tuple[int, Memory]:
         """Where a gateway goes on after a close: steps that were not sent are free."""
-        if self._next >= self._run.until:
+        if self._next == self._run.until:
             return self._run.until, self._run.memory
+        if self._next > self._run.until:  # every= leaves these out
+            return self._next, _memory(self._drawn(self._next, self._next)[1], self._name)
         return self._next, _memory(self._ahead[self._next][0], self._name)
 
     def _check_run(self, run: str | None) -> None:

@@ -71,8 +71,9 @@ class BodyOnGrid:
     def of(cls, law: KNorm, sensitivity: float) -> BodyOnGrid:
         """Put the body on a grid on which a step moves no output by 2⁻⁵⁶ of its noise."""
         whole = polytope_of(dense(law.points))
-        inverse = np.linalg.inv(np.linalg.cholesky(dense(law.moment)))
-        size = float(np.linalg.norm(inverse)) * math.sqrt(len(inverse)) * 1.01
+        widths = np.linalg.svd(whole.moment_root() / law.rate, compute_uv=False)
+        with np.errstate(divide="ignore"):
+            size = float(np.linalg.norm(1 / widths)) * math.sqrt(len(widths)) * 1.01
         if not 0 < size < math.inf:
             raise AffineDPError("the noise is too ill-conditioned to send with")
         exponent = math.frexp(1 / size)[1] - 2 - GRID_BITS
@@ -364,6 +365,8 @@ def _check_declared(strategy: Filter, dynamics: Dynamics, reach: Reach) -> None:
 
 # From here on the steps of the sensor cost enough to say so.
 WORTH_SAYING = 2.0
+# Remedies that leave more than this share of the noise are none.
+WORTH_HAVING = 0.95
 # What a cure should bring the total down to, relative to the noise that hides the trajectory.
 GOOD = 1.1
 # Draws, each off by g²/24 in total variation, whose sum is worth a word (see streaming.md).
@@ -463,12 +466,13 @@ def advice(sending: Sending) -> Iterator[str]:
         with suppress(AffineDPError):
             if kind not in found or found[kind][0] > now / 2:  # the first that halves the noise
                 found[kind] = other.deviation(), what
-    listed = "; ".join(f"{what}: {noise:.3g}" for noise, what in sorted(found.values()))
+    less = sorted((noise, what) for noise, what in found.values() if noise < now * WORTH_HAVING)
+    listed = "; ".join(f"{what}: {noise:.3g}" for noise, what in less)
     yield (
         f"hiding the sensors' steps takes noise of standard deviation {now:.3g} where exact "
         f"readings would take {math.sqrt(float(sending.designed.mean())):.3g}: a worst-case "
-        "rounding error does not die out as a trajectory's difference does. What helps, the "
-        f"cheapest first: {listed}"
+        "rounding error does not die out as a trajectory's difference does"
+        + (f". What helps, the cheapest first: {listed}" if less else "")
     )
 
 

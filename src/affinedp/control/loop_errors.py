@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, semidefinite_root
 from affinedp.control.gateway_path import sent_always
 from affinedp.control.plant import SteeredPlant, causal, covariance
 from affinedp.domains.dynamics import ENDLESS, Dynamics
@@ -121,10 +121,10 @@ def white_noise(
     covariance: FloatArray, shape: tuple[int, int], seed: int, stream: int
 ) -> FloatArray:
     """Return white Gaussian noise, independent of other streams and of ``default_rng(seed)``."""
-    values, vectors = np.linalg.eigh(covariance)
-    root = vectors * np.sqrt(np.maximum(values, 0.0))
     generator = np.random.default_rng(np.random.SeedSequence(seed, spawn_key=(stream,)))
-    return np.asarray(generator.standard_normal((*shape, len(covariance))) @ root.T)
+    return np.asarray(
+        generator.standard_normal((*shape, len(covariance))) @ semidefinite_root(covariance)
+    )
 
 
 def check_growth(sizes: FloatArray) -> None:

@@ -21,7 +21,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import EPS, FloatArray, IntArray, Matrix, dense, squared
+from affinedp.arrays import (
+    EPS,
+    FloatArray,
+    IntArray,
+    Matrix,
+    dense,
+    semidefinite_root,
+    squared,
+    squares_across,
+)
 from affinedp.errors import AffineDPError
 from affinedp.laws.base import Gauges
 from affinedp.laws.laplace import geometric_sample, geometric_variance
@@ -65,10 +74,16 @@ class HullPart(Locked):
             return self.cones.second_moment(self.rate)
         return self.body.second_moment() / self.rate**2
 
+    @cached_property
+    def root(self) -> FloatArray:
+        """R with RᵀR = E zzᵀ."""
+        if self.whole:
+            return semidefinite_root(self.moment)
+        return self.body.moment_root() / self.rate
+
     def variances(self, rows: Matrix) -> FloatArray:
         """Return the variances of ``rows @ z``."""
-        columns = dense(rows)
-        return np.asarray(np.einsum("ij,jk,ik->i", columns, self.moment, columns))
+        return np.asarray(((dense(rows) @ self.root.T) ** 2).sum(axis=1))
 
     def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
         """Return bounds on ‖v‖_K for the columns v; ``doubt`` is what they may be off."""
@@ -149,9 +164,7 @@ class SumPart(Locked):
 
     def variances(self, rows: Matrix) -> FloatArray:
         """Return the variances of ``rows @ z``."""
-        along = np.asarray(rows @ self.signs).ravel()
-        total = np.asarray(squared(rows).sum(axis=1)).ravel()
-        return np.asarray(self.variance * (total - along**2 / len(self.rows)))
+        return np.asarray(self.variance * squares_across(rows, self.signs))
 
     def gauges(self, moves: FloatArray, doubt: FloatArray) -> Gauges:
         """Return bounds on ‖v‖_K for the columns v; ``doubt`` is what they may be off."""

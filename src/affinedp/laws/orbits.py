@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, IntArray
+from affinedp.arrays import FloatArray, IntArray, semidefinite_root
 from affinedp.exact.rational import Echelon, Vector, adjugate, independent, primitive
 from affinedp.laws.polytope import (
     CHUNK,
@@ -109,6 +109,10 @@ class OrbitPolytope(Polytope):
         """Return E zzᵀ of the law e^(−‖z‖_K) on R^r: the mean over all symmetries."""
         found = self.group @ super().second_moment() @ self.group.swapaxes(1, 2)
         return np.asarray(found.mean(axis=0))
+
+    def moment_root(self) -> FloatArray:
+        """Return R with RᵀR = E zzᵀ."""
+        return semidefinite_root(self.second_moment())
 
     def sample(self, size: int, generator: np.random.Generator) -> FloatArray:
         """Draw from the law e^(−‖z‖_K) on R^r for simulation, shape (size, r)."""

@@ -445,12 +445,22 @@ class Polytope(Locked):
         return np.asarray(points[self.facets.simplices])
 
     def second_moment(self) -> FloatArray:
-        """Return E zzᵀ of the law e^(−‖z‖_K) on R^r: Σ p_C (Σ a_i a_iᵀ + s sᵀ), s = Σ a_i."""
-        corners, shares = self.corners, self.shares
-        sums = corners.sum(axis=1)
-        rows = corners.reshape(-1, self.dimension)
-        inner = (rows * np.repeat(shares, self.dimension)[:, None]).T @ rows
-        return np.asarray(inner + (sums * shares[:, None]).T @ sums)
+        """Return E zzᵀ of the law e^(−‖z‖_K) on R^r."""
+        factor = self._moment_factor()
+        return np.asarray(factor.T @ factor)
+
+    def moment_root(self) -> FloatArray:
+        """Return R with RᵀR = E zzᵀ, its small directions as precise as doubles can be.
+
+        Products of long vectors would lose them: their squares are beyond double precision first.
+        """
+        return np.asarray(np.linalg.qr(self._moment_factor(), mode="r"))
+
+    def _moment_factor(self) -> FloatArray:
+        """Rows whose outer products add up to E zzᵀ: Σ p_C (Σ a_i a_iᵀ + s sᵀ), s = Σ a_i."""
+        corners, roots = self.corners, np.sqrt(self.shares)[:, None]
+        rows = (corners * roots[:, None]).reshape(-1, self.dimension)
+        return np.vstack([rows, corners.sum(axis=1) * roots])
 
     def sample(self, size: int, generator: np.random.Generator) -> FloatArray:
         """Draw from the law e^(−‖z‖_K) on R^r for simulation, shape (size, r)."""

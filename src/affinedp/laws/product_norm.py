@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.arrays import FloatArray, IntArray, Matrix, dense
+from affinedp.arrays import FloatArray, IntArray, Matrix, dense, squares_across
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meaning
 from affinedp.laws.base import NOTHING_KNOWN, Gauges, Moves
@@ -105,9 +105,7 @@ class ProductNorm(BodyLaw):
         """Return the variances of ``rows @ z``."""
         total = np.zeros(rows.shape[0])
         for variance, part in self._sums:
-            own = dense(rows[:, part.rows])
-            along = own @ part.signs
-            total += variance * ((own**2).sum(axis=1) - along**2 / len(part.rows))
+            total += variance * squares_across(rows[:, part.rows], part.signs)
         return total
 
     def covariance(self, rows: Matrix) -> FloatArray:

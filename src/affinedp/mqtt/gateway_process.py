@@ -21,7 +21,7 @@ from affinedp.control.gateway import Gateway, StepError
 from affinedp.domains.dynamics import step_of
 from affinedp.errors import AffineDPError
 from affinedp.mqtt.connection import Connection, Message, Will
-from affinedp.mqtt.loop_process import decode, encode, encode_word
+from affinedp.mqtt.loop_process import UNSENT, decode, encode, encode_word
 from affinedp.mqtt.messages import Dropped, printable, read_object, write_object
 from affinedp.mqtt.process import LINGER, OnStep, Outcome, Place, serve
 from affinedp.stream.run import RunError
@@ -198,6 +198,8 @@ class GatewayResponder:
         now = time.monotonic()
         self._longest = max(self._longest, now - self._heard)
         self._heard, self.reason = now, ""
+        if published is None:
+            return encode_word(said.run, said.step, "missing", f"{UNSENT}{gateway.every}"), None
         return encode(said.run, said.step, "y", published), said.step
 
     def _gateway_for(self, run: str) -> Gateway:
@@ -221,8 +223,6 @@ class GatewayResponder:
     def _refusal(self, run: str, step: int, error: AffineDPError) -> bytes:
         """What is answered instead of a measurement, and what that means for this process."""
         why = error.why if isinstance(error, StepError) else ""
-        if why == "unsent":  # in good order: every= leaves it out
-            return encode_word(run, step, "missing", str(error))
         if why == "late":
             self.dropped.add("late", str(error))
             return encode_word(run, step, "missing", "it was lost for good")

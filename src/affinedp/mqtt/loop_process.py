@@ -45,6 +45,8 @@ Signal = Literal["y", "u"]
 Word = Literal["missing", "stop", "gone", "malformed"]
 
 LONGEST_REASON = 300
+# Why a step is missing in good order; of how many steps one is sent follows.
+UNSENT = "not sent: one step of "
 
 
 @dataclass(frozen=True)
@@ -282,6 +284,7 @@ class CloudResponder:
         self._state = state
         self._limits = limits
         self._earlier: set[str] = set()
+        self._rarely = ""  # what was said of steps that are not sent
         self.dropped = Dropped("cloud")
         self.reason = ""
         self.controller = self._new()
@@ -344,7 +347,7 @@ class CloudResponder:
             lost = f"steps {first} to {said.step - (0 if said.word else 1)}"
             if self._missing == "stop":
                 return self._stop(said, f"{lost} have no measurement")
-            logger.warning("cloud: %s were skipped; %s", lost, _DEEDS[self._missing])
+            self._mention(said, lost)
         try:
             given = self.controller.answer(said.step, None if said.word else said.values)
         except AffineDPError as error:
@@ -356,6 +359,16 @@ class CloudResponder:
         if self.steps > first:
             self._save(said.run)
         return encode(said.run, said.step, "u", given), said.step
+
+    def _mention(self, said: LoopMessage, lost: str) -> None:
+        """Say that steps have no measurement; of those that are left out in good order once."""
+        deed = _DEEDS[self._missing]
+        if said.reason.startswith(UNSENT):
+            if said.reason != self._rarely:
+                logger.info("cloud: steps are %s; %s", said.reason, deed)
+            self._rarely = said.reason
+        else:
+            logger.warning("cloud: %s were skipped; %s", lost, deed)
 
     def _save(self, run: str) -> None:
         """Keep the observer; a full disk does not stop the plant."""
