@@ -510,3 +510,10 @@ def test_numbers_behind_a_promise_cannot_be_changed(law):
 def test_a_part_without_weight_is_named(law):
     with pytest.raises(AffineDPError, match="zero on everything that a part of the query"):
         adp.design(adp.AffineManifold(np.zeros((0, 3))), epsilon=1.0, weights=[0, 1, 1], law=law)
+
+
+@pytest.mark.parametrize("seed", ["x", -1, 1.5])
+@pytest.mark.parametrize("way", [adp.design, adp.design_knorm])
+def test_seeds_are_read_where_a_closed_form_needs_none(way, seed):
+    with pytest.raises(AffineDPError, match="seed"):
+        way(adp.AffineManifold([[1, 1, 1]]), epsilon=1.0, seed=seed)

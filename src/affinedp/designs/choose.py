@@ -22,7 +22,7 @@ from affinedp.designs.symmetry import symmetric_noise
 from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.exact.numbers import real_array
+from affinedp.exact.numbers import generator_of, real_array
 from affinedp.functions.known import FINE, KnownFunction, OfFunction
 from affinedp.laws.bodies import continuous_error
 from affinedp.mechanism import Mechanism
@@ -365,6 +365,7 @@ def least_noise(
     This is the one place where noise is compared.
     """
     laws, budget = list(laws), Budget.of(effort)
+    generator_of(seed)  # refused here, also where nothing is drawn from it
     alone = len(laws) == 1 and not practice
     try:
         made = _compared_noise(problem, laws, seed, practice, effort, budget, alone)
