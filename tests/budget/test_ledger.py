@@ -671,3 +671,13 @@ def test_a_refusal_does_not_name_an_epsilon_that_does_not_fit(address):
         assert ledger.remaining < 0.4
         with pytest.raises(BudgetExceededError, match="of which 0.399999 is left"):
             ledger.charge(guarantee("laplace", 0.4), fingerprint="f")
+
+
+def test_a_spent_budget_is_refused_in_one_plain_sentence(tmp_path):
+    M = adp.AffineManifold.from_equations(["a + b = c"])
+    m = adp.design(M, epsilon=1.0, law="laplace")
+    ledger = adp.Ledger(tmp_path / "budget.db", epsilon=1.0, protects="one person")
+    m.release([1.0, 2.0, 3.0], ledger=ledger)
+    words = "^the budget is spent: 0 of ε = 1 .*is left, and this release needs 1. Nothing was"
+    with pytest.raises(adp.AffineDPError, match=words):
+        m.release([1.0, 2.0, 3.0], ledger=ledger)

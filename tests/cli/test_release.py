@@ -69,7 +69,7 @@ def test_from_a_problem_to_published_numbers_and_an_empty_budget(run, tmp_path):
     before = (tmp_path / "out.csv").read_bytes()
     code, _, err = run(f"{spend} --rows different")
     assert code == exits.BUDGET_REFUSED
-    assert "passes the cap" in err
+    assert "the budget does not allow this release: 0.199999 of ε = 1.2" in err
     assert (tmp_path / "out.csv").read_bytes() == before
     code, _, err = run(f"{spend} --rows different", data_csv=ROWS.replace("4,6", "4,5"))
     assert code == 2

@@ -264,6 +264,19 @@ def test_guess_names_labels_and_unnamed_totals(run, folder):
     assert run(f"{words} -o guess.toml")[0] == exits.BAD_INPUT
 
 
+def test_a_total_of_unknown_name_is_commented_on_and_not_released(run, folder):
+    text = "place,f,m,ZS\nNord,123,91,214\nSüd,304,287,591\nZs,427,378,805\n"
+    (folder / "t.csv").write_text(text, encoding="utf-8")
+    assert run("tables guess t.csv --index place --epsilon 1 -o zs.toml")[0] == 0
+    guessed = (folder / "zs.toml").read_text(encoding="utf-8")
+    assert '# "ZS" = ["f", "m"]' in guessed
+    assert '# "Zs" = ["Nord", "Süd"]' in guessed
+    code, _, err = run("release zs.toml t.csv -o out.csv")
+    assert code == exits.BAD_INPUT
+    assert "the column 'ZS' is the sum of the columns 'f' and 'm'" in err
+    assert not (folder / "out.csv").exists()
+
+
 def test_a_preview_that_needs_rows_says_so(run, folder):
     (folder / "years.toml").write_text(
         'index = "year"\n[row_totals]\nboth = ["1", "2"]\n[privacy]\nmu = 1\nepsilon = 1.0\n'

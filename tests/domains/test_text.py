@@ -408,3 +408,8 @@ def test_what_cannot_be_written(row: dict[int, float], offset: float) -> None:
 def test_numpy_numbers_are_written_plainly() -> None:
     row = {0: np.float64(0.5), 1: np.int64(2**62 + 1)}
     assert format_equation(row, np.float64(0), ["a", "b"]) == f"0.5*a + {2**62 + 1}*b = 0"
+
+
+def test_names_with_spaces_are_told_how_names_are_written():
+    with pytest.raises(EquationError, match="write women_north, or `women north` in backticks"):
+        parse_equations(["women north + men = all"])

@@ -603,7 +603,7 @@ def test_columns_keep_their_order_functions_follow_and_the_grand_total_has_a_nam
     share = "100 * women / people"
     shown = out.report(functions=[share]).published
     assert shown.headings == ("city", "women", "men", "people", share)
-    assert [row[0] for row in shown.rows] == ["total", "A", "B"]
+    assert [row[0] for row in shown.rows] == ["grand total", "A", "B"]
     assert has_no_label(out.table["city"][0])
     for row, value in zip(shown.rows, out.table["men"]):
         assert float(row[2].split()[0]) == pytest.approx(value, abs=1)

@@ -86,3 +86,12 @@ def test_people_who_are_counted_in_every_column_are_covered_whatever_adds_up():
         replace(free, at_most=1).release(columns)
     with pytest.raises(TableError, match="row 'Zs.' is the sum"):
         free.release(surveyed())
+
+
+def test_zeros_and_copies_of_rows_are_no_evidence():
+    table = pd.DataFrame({"a": [1] * 90, "b": [0] * 90, "t": [1] * 90})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TableRelease(totals={"t": ["a", "b"]}, epsilon=1.0).release(table)
+        copies = pd.DataFrame({"a": [123] * 5, "b": [0] * 5, "t": [123] * 5})
+        written(copies).release(copies)

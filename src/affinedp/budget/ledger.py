@@ -390,10 +390,10 @@ class Ledger(Closing):
                 "Gaussian noise apart)"
             )
         return BudgetExceededError(
-            f"this charge alone costs ε = {requested:.6g} at δ = {self.delta:g}, and with the "
-            f"earlier ones it passes the cap ε = {self.epsilon:g}, of which "
-            f"{left_words(remaining)} is left: {gives or 'Gaussian noise needs δ > 0'}; {fits}. "
-            "Nothing was charged",
+            f"{'the budget is spent' if not room else 'the budget does not allow this release'}: "
+            f"{left_words(remaining)} of ε = {self.epsilon:g} at δ = {self.delta:g} is left, and "
+            f"this release needs {requested:.6g}. Nothing was charged. "
+            f"({gives or 'Gaussian noise needs δ > 0'}; {fits})",
             requested=requested,
             remaining=remaining,
         )

@@ -40,13 +40,13 @@ def release(
     ),
     force: bool = Option(False, "--force", help="Replace files that exist."),
 ) -> Answer:
-    """Publish DATA, one release per row, with the noise of a saved mechanism.
+    """Publish DATA with the noise of a saved mechanism, or as the description of a table says.
 
-    Columns are matched by name, and 95 % intervals stand beside them.  The promise holds for
-    each row.  With a ledger, say whether a change of the secret may move all rows or one at
-    most.  Data that is malformed or does not obey the equations is refused, and nothing is
-    charged then.  A description of a table says by names of columns what must add up; its noise
-    is designed here.
+    Columns are matched by name, and 95 % intervals stand beside them.  A mechanism releases each
+    row by itself, and its promise holds for each row: with a ledger, say whether a change of the
+    secret may move all rows or one at most.  A description of a table says by names of columns
+    what must add up, within rows and between them; its noise is designed here.  Data that is
+    malformed or does not obey the equations is refused, and nothing is charged then.
 
     Examples
     --------

@@ -16,6 +16,7 @@ from affinedp.errors import AffineDPError
 if TYPE_CHECKING:
     from affinedp.tables.files import TableFile
 
+SHOWN_PARTS = 6
 SHOWN = ("noise", "half_width", "all_at_once")
 
 
@@ -140,6 +141,7 @@ def guess(
 
     from affinedp.files.writing import write_text
     from affinedp.tables.crosstab import COUNTED_ONCE, from_crosstab
+    from affinedp.tables.refusals import label_words
 
     expect(data, "data")
     table = labelled_table(data, (index,))
@@ -172,6 +174,14 @@ def guess(
         lines += [
             "\n# no column is called a total; if one adds up others, say so before anything else:",
             f'# [totals]\n# "{table.columns[-1]}" = [{parts}]',
+        ]
+    if not release.ties_rows and len(table) > 2:
+        labels = [label_words(label) for label in table.index.tolist()]
+        parts = ", ".join(f'"{label}"' for label in labels[: min(len(labels) - 1, SHOWN_PARTS)])
+        more = ", …" if len(labels) - 1 > SHOWN_PARTS else ""
+        lines += [
+            "\n# no row is called a total; if one adds up others, say so before anything else:",
+            f'# [row_totals]\n# "{labels[-1]}" = [{parts}{more}]',
         ]
     said = "\n".join(lines)
     if output is not None:

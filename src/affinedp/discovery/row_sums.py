@@ -228,6 +228,10 @@ def hierarchies(
         mark = f"{quoted(one.label)} {'is empty' if one.mark is None else f'is {one.mark!r}'}"
         same = f" with the same {', '.join(map(quoted, one.others))}" if one.others else ""
         text = f"a row where {mark} is the sum of the rows{same}"
+        if one.others and one.mark is None and _is_grand_total(search.table, one):
+            names = ", ".join(map(quoted, one.others))
+            text = f"the row without {quoted(one.label)} and {names} is the sum of the rows"
+            text += f" with {quoted(one.label)} alone"
         out.append(one.told(search, text, "hierarchy"))
     labels = {one.label for one in families}
     if any(one.mark is not None or set(one.others) - labels for one in families):
@@ -236,6 +240,12 @@ def hierarchies(
     # a level with fewer totals is higher
     levels = tuple(one.label for one in sorted(families, key=lambda one: len(one.groups)))
     return out, levels, []
+
+
+def _is_grand_total(table: ExactTable, found: RowSums) -> bool:
+    """Whether its total rows have no label at all."""
+    rows = [row for row, _ in found.groups]
+    return all((one.codes[rows] < 0).all() for one in table.labels if one.name in found.others)
 
 
 def _by_name(table: ExactTable, found: list[RowSums]) -> list[tuple[str, tuple[str, ...]]]:

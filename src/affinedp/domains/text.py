@@ -355,6 +355,12 @@ class _Reader:
         if before in ("number", "name", ")"):
             if token.kind == ")":
                 reason = "this parenthesis was not opened"
+            elif before == "name" and token.kind == "name":
+                first, second = self.tokens[self.next - 1].text, token.text
+                reason = (
+                    f"names have no spaces: write {first}_{second}, or `{first} {second}` in "
+                    "backticks; between factors write '*'"
+                )
             elif before == "name":
                 reason = "write '*' between factors, and a name such as p(0) in backticks: `p(0)`"
             else:

@@ -19,7 +19,7 @@ from affinedp.arrays import EPS, FloatArray, IntArray
 from affinedp.discovery.column_numbers import Numbers, read_numbers
 from affinedp.discovery.exact_table import ExactTable
 from affinedp.discovery.forgotten import CHANCE
-from affinedp.discovery.row_sums import says_total, subtotals
+from affinedp.discovery.row_sums import MOST_ROWS, says_total, subtotals
 from affinedp.errors import AffineDPWarning, outside
 from affinedp.tables.layout import Layout
 from affinedp.tables.reading import computed_points
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 # A sum that is likelier than this by chance is not spoken of.
 SPOKEN_OF = 1e-1
 # Rows (or columns) in which sums are looked for, and then verified in all.
-LOOKED_AT = 40
+LOOKED_AT, MOST_PLACES = 40, 400
 # Sums that hold in fewer columns (or rows) are told, but not refused.
 ENOUGH = 2
 SHOWN = 3
@@ -50,7 +50,10 @@ class ForgottenSum:
 def refuse_forgotten(design: DesignedNoise, points: FloatArray, index: Any) -> None:
     """Refuse a table with sums that nobody told of; warn where they may well be chance."""
     layout, asked = design.layout, design.description
-    columns, rows = list(layout.columns), [label_words(label) for label in index.tolist()]
+    columns, rows = list(layout.columns), []
+    few = len(index) <= MOST_ROWS
+    if few or asked.by_chance:
+        rows = [label_words(label) for label in index.tolist()]
     for name in map(label_words, asked.by_chance):
         if name not in columns and name not in rows:
             raise TableError(
@@ -61,7 +64,7 @@ def refuse_forgotten(design: DesignedNoise, points: FloatArray, index: Any) -> N
     example = _example(design, values)
     across = list(_sums(values.T, columns, ()))
     down: list[ForgottenSum] = []
-    if asked.row_mode != "composed":  # which is about people who are in all rows
+    if few and asked.row_mode != "composed":  # which is about people who are in all rows
         down = list(_sums(values, rows, {one.total for one in across}))
     if down:  # a row that is a sum says nothing new about columns
         across = list(_sums(values.T, columns, {one.total for one in down}))
@@ -139,15 +142,19 @@ def _sums(
     lines: FloatArray, names: Sequence[str], apart: Collection[int]
 ) -> Iterator[ForgottenSum]:
     """Lines that are sums of others, level by level; places that are ``apart`` are no evidence."""
-    free = [i for i in np.flatnonzero(lines.any(axis=0)).tolist() if i not in apart]
-    if len(lines) < 3 or not free:
+    # what is 0 everywhere is part of any sum, and of equal places one says as much as all
+    own = np.flatnonzero(lines.any(axis=1)).tolist()
+    free = np.setdiff1d(np.flatnonzero(lines.any(axis=0)), list(apart))
+    if len(own) < 3 or not len(free):
         return
-    chosen = [free[i] for i in np.unique(np.linspace(0, len(free) - 1, LOOKED_AT).astype(int))]
-    table = _exact(lines[:, chosen], names)
+    places = free[np.unique(np.linspace(0, len(free) - 1, MOST_PLACES).astype(int))]
+    different = np.unique(lines[np.ix_(own, places)], axis=1)[:, :LOOKED_AT]
+    table = _exact(different, [names[i] for i in own])
     for one in subtotals(table, math.log10(SPOKEN_OF), set(table.names)):
         if not one.not_columns:
             ((total, parts),) = one.groups
-            yield ForgottenSum(total, parts, len(one.columns), one.log10_chance)
+            found = tuple(own[part] for part in parts)
+            yield ForgottenSum(own[total], found, len(one.columns), one.log10_chance)
 
 
 def _exact(lines: FloatArray, names: Sequence[str]) -> ExactTable:
@@ -185,7 +192,8 @@ def _example(design: DesignedNoise, values: FloatArray) -> FloatArray:
             -1, width
         )
     kernel = design.mechanism.manifold.kernel
-    sets = height if layout.row_names is None else 1
+    # of rows apart, a few say what was said of all
+    sets = min(height, MOST_ROWS) if layout.row_names is None else 1
     free = generator.integers(1, 10**6, size=(kernel.shape[1], sets)).astype(float)
     example = np.zeros((sets, layout.cells))
     example[:, layout.private] = np.asarray(kernel @ free).T

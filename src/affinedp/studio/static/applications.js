@@ -128,12 +128,12 @@ function showControl(answer) {
   fill(find("control-verdict"),
     el("p", { class: "eyebrow" }, "Fresh noise, right for one measurement"),
     el("p", { class: "claim" }, claim(claimed(answer.claimed), "really ", upward(answer.really), answer.really <= answer.claimed * 1.000001)),
-    el("p", { class: "said" }, `Sent ${number(Number(state.horizon), 9)} times, noise of ${number(answer.single)} is averaged away: an attacker guesses right up to `, el("b", { class: "sure" }, chances(answer.certainty_before)), " times."),
+    el("p", { class: "said" }, `Sent ${number(Number(state.horizon), 9)} times, noise of ${number(answer.single)} is averaged away: an attacker guesses right `, el("b", { class: "sure" }, chances(answer.certainty_before)), " times."),
     el("hr"),
     el("p", { class: "eyebrow" }, answer.way[0].toUpperCase() + answer.way.slice(1)),
     el("p", { class: "claim" }, claim(claimed(answer.claimed), "really ", upward(answer.kept), true)),
     el("p", { class: "saved" }, el("b", {}, `${number(answer.error, 3)} instead of ${number(answer.fresh.error, 3)}`), " typical error: what fresh noise needs that truly keeps the promise."),
-    el("p", { class: "said" }, "An attacker who hears everything, and starts from a coin flip, guesses right at most ", el("b", { class: "sure" }, chances(answer.certainty)), " times."),
+    el("p", { class: "said" }, "An attacker who hears everything, and starts from a coin flip, guesses right ", el("b", { class: "sure" }, chances(answer.certainty)), " times."),
     rests(answer));
   const series = answer.outputs.map((values, i) => ({ kind: i ? `ours more${Math.min(i, 3)}` : "ours", values }));
   series.push({ kind: "independent", values: answer.times.map(() => answer.fresh.sigma) });
@@ -149,7 +149,7 @@ function showConsensus(answer) {
     el("p", { class: "claim" }, claim(["each sends its value with noise of ", el("b", {}, number(answer.noise, 3))], "really ", `ε = ${upward(answer.kept)}`, true)),
     el("div", { class: "pairplot" }, network(answer.agents, answer.places, answer.links, "The network")),
     el("p", { class: "saved" }, el("b", {}, number(answer.limits.message, 3)), " typical error of the average, read from the messages; ", el("b", {}, number(answer.limits.state, 3)), " from what an agent holds."),
-    el("p", { class: "said" }, "An attacker who hears every message, and starts from a coin flip, guesses one agent’s change right at most ", el("b", { class: "sure" }, chances(answer.certainty)), " times."),
+    el("p", { class: "said" }, "An attacker who hears every message, and starts from a coin flip, guesses one agent’s change right ", el("b", { class: "sure" }, chances(answer.certainty)), " times."),
     rests(answer));
   const rounds = answer.errors.state.map((_, i) => i);
   fill(find("consensus-lines"), lines(rounds, [{ kind: "ours", values: answer.errors.state }, { kind: "independent", values: answer.errors.message }, { kind: "added", values: answer.errors.corrected }], { title: "Typical error of the average, round by round", below: "round" }));

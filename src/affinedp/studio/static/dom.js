@@ -50,7 +50,7 @@ export const claim = (before, words, after, kept, id) => [
 export const claimed = (epsilon) => ["claimed ", el("b", {}, `ε = ${upward(epsilon)}`)];
 
 // What an equation costs that was found for noise of some ε.
-export const forgotten = (one, epsilon) => (one.cost === null ? "" : ` If it is forgotten, ε = ${epsilon} is really ${one.note.startsWith("at least") ? "at least " : ""}${one.cost_text}.`);
+export const forgotten = (one, epsilon) => (one.cost === null ? "" : ` With noise that ignores it, ε = ${epsilon} is really ${one.note.startsWith("at least") ? "at least " : ""}${one.cost_text}.`);
 
 export function show(target, yes) {
   target.hidden = !yes;
@@ -79,8 +79,11 @@ export function upward(value, digits = 4) {
 
 export const signed = (value) => (value > 0 ? "+" : "−") + number(Math.abs(value));
 
-// "73.2 of 100", never too low
-export const chances = (share) => `${Math.min(100, Math.ceil(share * 1000 - 1e-8) / 10)} of 100`;
+// "at most 73.2 of 100", never too low
+export function chances(share) {
+  const most = Math.ceil(share * 1000 - 1e-8) / 10;
+  return most >= 100 ? "more than 99.9 of 100" : `at most ${most} of 100`;
+}
 
 export function later(wait, action) {
   let timer = 0;

@@ -74,7 +74,7 @@ export function outdated(input = "") {
 
 // The number that a promise is about: how sure an attacker can become.
 const certainty = (answer) => [
-  "Whoever must tell whether the secret changed goes from a coin flip, 50 of 100, to at most ",
+  "Whoever must tell whether the secret changed goes from a coin flip, 50 of 100, to ",
   el("b", { class: "sure" }, chances(answer.certainty)),
   answer.delta ? " right guesses." : " sure, whatever comes out.",
 ];
