@@ -173,3 +173,18 @@ def test_garbage_is_refused(tmp_path_factory, content):
     path.write_bytes(content)
     with pytest.raises(AffineDPError):
         adp.Mechanism.load(path)
+
+
+@pytest.mark.parametrize("words", [{}, {"delta": 1e-6}])
+def test_comparisons_are_not_read_from_a_file(tmp_path, words):
+    M = adp.AffineManifold.from_equations(["a + b = total"])
+    m = adp.design(M, epsilon=1, **words)
+    assert any("compared" in note for note in m.notes)
+    m.save(tmp_path / "m.json")
+    again = adp.Mechanism.load(tmp_path / "m.json")
+    said = [note for note in again.notes if "compared" in note]
+    assert said == [
+        "as designed it was compared with others; a file does not prove that, so it is left out"
+    ]
+    again.save(tmp_path / "n.json")
+    assert adp.Mechanism.load(tmp_path / "n.json").notes == again.notes

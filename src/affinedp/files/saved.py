@@ -21,7 +21,7 @@ from affinedp.files import documents, writing
 from affinedp.files.values import check_texts
 from affinedp.neighbours.whole import moves_are_whole, weight_of_three
 from affinedp.parts import Part, StorageError, restored
-from affinedp.privacy.design import LeastPossible, LeastProof, proven_value
+from affinedp.privacy.design import LeastPossible, LeastProof, compares, proven_value
 from affinedp.record import MechanismRecord, error_under
 from affinedp.strategies.matrices import Matrices
 
@@ -112,9 +112,9 @@ def proved_design(mechanism: MechanismRecord) -> dict[str, Any]:
     design = mechanism.design
     least = None if design.least is None else _proved(design.least, mechanism)
     gap = _gap(mechanism, least) if design.gap is not None else None
-    notes = design.notes
+    notes = tuple(note for note in design.notes if not compares(note))
     dropped = (design.gap is not None and gap is None) or design.alternatives
-    if dropped and LEFT_OUT not in notes:
+    if (dropped or notes != design.notes) and LEFT_OUT not in notes:
         notes = (*notes, LEFT_OUT)
     if design.sent is not None and SENT not in notes:
         notes = (*notes, SENT)

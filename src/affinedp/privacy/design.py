@@ -37,6 +37,24 @@ SINGULAR = 1e-9
 # Shares that together are less than this are left out.
 LEFT_OUT = 1e-10
 MOST_NUMBERS = 2_000_000
+# Words of notes that compare with noise which was designed, too, and is not kept.
+COMPARING = (
+    "of the laws compared",
+    "no other law was compared",
+    "the best of what was compared",
+    "the law of least cost",
+)
+
+
+def compares(note: str) -> bool:
+    """Return whether a note compares with other noise, which a file of one mechanism cannot prove.
+
+    Examples
+    --------
+    >>> compares("the law of least cost, relative to it: gaussian 1, knorm 2"), compares("exact")
+    (True, False)
+    """
+    return any(words in note for words in COMPARING)
 
 
 @dataclass(frozen=True, eq=False)
