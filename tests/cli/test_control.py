@@ -364,3 +364,22 @@ def test_a_plant_on_the_public_broker_says_who_reads_its_measurements(tmp_path):
     assert "--out-broker" in alone.stderr
     apart = CliRunner().invoke(app, [*words, "--out-broker", "localhost:2"])
     assert "share the broker" not in apart.stderr
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (
+            ("[privacy]", "[sensors]\nresolution = 0.1\nevery = 2\n[privacy]"),
+            "one step of 2 is sent",
+        ),
+        (("horizon = 4", "horizon = 200_001"), "longer than 200,000 steps"),
+        (("horizon = 4", "horizon = 4"), "root mean square error"),
+    ],
+)
+def test_what_the_loop_pays_is_said_or_why_not(tmp_path, change, why):
+    path = tmp_path / "loop.toml"
+    path.write_text(SMALL.replace(*change).replace("[privacy]", '[privacy]\nadjacency = "initial"'))
+    report = invoke("design", path, "-o", tmp_path / "m.json")
+    assert why in " ".join(report.split())
+    assert "  tracking  " in report

@@ -19,6 +19,7 @@ from affinedp.control import (
     noise_by_time,
 )
 from affinedp.control.by_time import noise_block
+from affinedp.control.least_draw import least_body
 from affinedp.domains.dynamics import dynamics_of
 from affinedp.domains.powers import HorizonTooLongError
 from affinedp.errors import AffineDPWarning
@@ -525,3 +526,29 @@ def test_extreme_input_is_refused() -> None:
     # one output of a singular system: no step is made
     once = design_output_noise(([[1, 1], [1, 1]], [[1, 0]]), 1, 1.0, 0.01)
     assert once.strategy.start.shape == (2, 1)
+
+
+def test_what_the_weaker_promise_cannot_hide_is_refused_before_circuits_are_listed(monkeypatch):
+    """Definition 4 holds all time-local neighbours of a plant that contracts by 10³⁷."""
+
+    def listed(*_):
+        raise AssertionError("circuits were listed")
+
+    monkeypatch.setattr("affinedp.neighbours.trajectory.WholeManifold.differences", listed)
+    monkeypatch.setattr("affinedp.neighbours.trajectory.WholeManifold.moving", listed)
+    building = ([[0.9, 0.08], [0.02, 0.97]], [[1, 0]])
+    with pytest.raises(HorizonTooLongError, match="'manifold' hides all that 'time-local'"):
+        design_output_noise(building, 672, 1.0, 1e-4, mu=0.5, adjacency="manifold")
+
+
+def test_bodies_are_not_searched_for_horizons_that_are_only_tried(monkeypatch):
+    starts = []
+    monkeypatch.setattr(
+        "affinedp.control.output_noise.least_body",
+        lambda *words: starts.append(words[3]) or least_body(*words),
+    )
+    building = ([[0.9, 0.08], [0.02, 0.97]], [[1, 0]])
+    with pytest.raises(HorizonTooLongError, match="The longest that works"):
+        design_output_noise(building, 672, 1.0, 1e-4, mu=0.5, law="knorm")
+    assert len(starts) > 3
+    assert not any(starts[1:])

@@ -6,6 +6,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -38,11 +39,12 @@ if TYPE_CHECKING:
     from affinedp.control.gateway import Gateway
     from affinedp.control.loop_file import LoopFile
     from affinedp.mqtt.process import Outcome
+    from affinedp.show.page import Report
 
 logger = logging.getLogger(__name__)
 
 # Over longer horizons the report leaves out what the loop pays.
-MOST_TRACKED = 20_000
+MOST_TRACKED = 200_000
 
 
 def design(
@@ -78,11 +80,25 @@ def design(
     read = read_loop_of(loop)
     mechanism = design_loop(read, epsilon, delta, law, resolution, objective)
     mechanism.save(output)
-    every = read.sensors.get("every", 1)
-    tracked = read.steered and read.horizon <= MOST_TRACKED and every == 1
-    report = read.loop.report(mechanism, read.horizon) if tracked else mechanism.report()
+    report = loop_report(read, mechanism)
     costs = [{"what": label, "text": text} for label, text in report.totals]
     return Answer({**promise_as_json(mechanism.guarantee), "costs": costs}, report)
+
+
+def loop_report(read: LoopFile, mechanism: Any) -> Report:
+    """Return the report of noise with what the loop pays, or why that is not said."""
+    found: Report = mechanism.report()
+    if not read.steered:
+        return found
+    every = read.sensors.get("every", 1)
+    if every > 1:
+        why = f"one step of {every} is sent; try the loop out (affinedp control trial)"
+    elif read.horizon > MOST_TRACKED:
+        why = f"the horizon is longer than {MOST_TRACKED:,} steps"
+    else:
+        return read.loop.report(mechanism, read.horizon)
+    row = ("tracking", f"what the loop pays is not computed: {why}")
+    return replace(found, totals=(*found.totals, row))
 
 
 def read_loop_of(path: Path) -> LoopFile:

@@ -209,7 +209,7 @@ DIGITS = 5
 
 
 def least_body(
-    differences: FloatArray, combinations: FloatArray, weight: FloatArray
+    differences: FloatArray, combinations: FloatArray, weight: FloatArray, starts: int = STARTS
 ) -> tuple[FloatArray, str]:
     """Return points of a body as columns, up to sign, and how it was found.
 
@@ -226,7 +226,7 @@ def least_body(
     best, error = hull, float((hull.second_moment() * weight).sum())
     note = "the hull of the moves"
     generator = np.random.default_rng(0)  # a fixed choice: the same design every time
-    for extra in better_bodies(hull.vertices, weight, [], STARTS, generator):
+    for extra in better_bodies(hull.vertices, weight, [], starts, generator):
         rounded = [[float(f"{c:.{DIGITS}g}") for c in point] for point in extra.tolist()]
         body = polytope_of(np.vstack([hull.vertices, rounded]).T)
         own = float((body.second_moment() * weight).sum())

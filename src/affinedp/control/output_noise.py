@@ -21,6 +21,7 @@ from affinedp.control.input_noise import (
     refuse_rarely,
 )
 from affinedp.control.least_draw import (
+    STARTS,
     least_body,
     least_laplace_root,
     least_noise,
@@ -61,7 +62,7 @@ MOST_NUMBERS = 4e8
 SMALLEST, LARGEST = 1e-150, 1e150
 # Noise that is this many times its lower decile over time, or what a state moves, is worth a
 # warning.
-UNEVEN, HUGE = 100.0, 1e4
+UNEVEN, HUGE = 10.0, 1e4
 # So is a certified gap of more than this.
 FAR_FROM_LEAST = 1e-3
 # Costs that are equal up to rounding, and noise that is scaled by hardly anything.
@@ -345,20 +346,44 @@ def _kept(
 ) -> Mechanism:
     """The least noise of a law, or a refusal that names the longest horizon that works."""
     limit = _limit(law, epsilon, delta)
+    if isinstance(neighbours, WholeManifold):
+        _refuse_what_hides_more(neighbours, cost, tol)
     try:
         found = _designed(neighbours, limit, cost, tol, law).keeping(epsilon, delta)
         return with_lower_bound(found, cost, epsilon, delta)
     except HorizonTooLongError as error:
         works = _longest_that_works(
-            neighbours, lambda shorter: _designed(shorter, limit, cost, tol, law)
+            neighbours, lambda shorter: _designed(shorter, limit, cost, tol, law, starts=0)
         )
         if works is None:
             raise
         raise _too_long(neighbours, works, error) from None
 
 
+def _refuse_what_hides_more(neighbours: WholeManifold, cost: Any, tol: float) -> None:
+    """Refuse Definition 4 where double precision cannot hide the time-local part of it.
+
+    That is known soon, and all circuits of such a trajectory take hours.
+    """
+    try:
+        weaker = TimeLocal(neighbours.domain, neighbours.mu)
+        _kept(weaker, "gaussian", 1.0, 0.01, cost, tol)
+    except HorizonTooLongError as error:
+        raise HorizonTooLongError(
+            f"adjacency='manifold' hides all that 'time-local' hides, and more: {error}",
+            error.horizon,
+        ) from None
+    except AffineDPError:  # such as where A is singular: there are no such neighbours
+        return
+
+
 def _designed(
-    neighbours: TrajectoryAdjacency, limit: float, cost: Any, tol: float, law: LawName
+    neighbours: TrajectoryAdjacency,
+    limit: float,
+    cost: Any,
+    tol: float,
+    law: LawName,
+    starts: int = STARTS,
 ) -> Mechanism:
     dynamics = neighbours.domain
     gramian = output_gramian(dynamics)
@@ -372,7 +397,7 @@ def _designed(
     notes: tuple[str, ...] = (floor_note(floor),) if floor else ()
     gap, start = None, np.zeros((dynamics.states, len(places)))
     if law == "knorm":
-        points, note = least_body(differences, coordinates.combinations, weight)
+        points, note = least_body(differences, coordinates.combinations, weight, starts)
         start[places] = np.eye(len(places))
         body = Mechanism(neighbours, Trajectory(dynamics, start), KNorm(points, limit))
         return _with_notes(_at_the_limit(body, limit).with_design(notes=(*notes, note)))

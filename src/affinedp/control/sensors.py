@@ -393,7 +393,7 @@ def check_range(
     if not isinstance(reach, Reach):
         raise AffineDPError(
             "a sensor with a range saturates when someone steers the plant there, and this noise "
-            "does not hide where it did (a promise of δ = 1e-4 was broken to δ = 0.13 that way). "
+            "does not hide where it did (a simulated attack broke a promise of δ = 1e-4 to 0.13). "
             "Give reach=Reach(start, B, inputs), public limits that keep every measurement inside"
             + otherwise
         )

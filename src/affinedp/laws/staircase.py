@@ -39,7 +39,8 @@ class Staircase(Law):
     kind = "staircase"
     words = "staircase"
     theorem = (
-        "every move crosses so many steps of the staircase at most, and some points cross them"
+        "the staircase mechanism: the density falls by one factor per step, and ε adds up the "
+        "steps that a neighbour's move crosses at most"
     )
     variance = 2.0  # about, as that of Laplace noise
     # widths, firsts: of the steps: of all, and of the highest one from the middle; shape (r,)

@@ -205,7 +205,7 @@ def draw_promise(axes: Axes, guarantee: Guarantee) -> None:
             axes.plot(epsilon, delta, "o", color=OURS)
             at_asked = asked is not None and 0.1 < asked.delta / delta < 10.0
             axes.annotate(
-                f"ε ≈ {epsilon:.3g}", (epsilon, delta), (6, 16 if at_asked else 6),
+                f"ε ≈ {epsilon:.3g}", (epsilon, delta), (6, 18 if at_asked else 6),
                 textcoords="offset points",
             )  # fmt: skip
 
@@ -217,9 +217,11 @@ def _mark_asked(axes: Axes, guarantee: Guarantee) -> None:
         return
     axes.scatter([asked.epsilon], [asked.delta], marker="D", color=INDEPENDENT, zorder=3)
     left = asked.epsilon > 0.75 * axes.get_xlim()[1]  # to the right there is no room for it
+    # the curve falls, and goes through the point or below: to the right of it there is room above
     axes.annotate(
-        "asked for", (asked.epsilon, asked.delta), (-8 if left else 8, -4),
-        textcoords="offset points", color=INDEPENDENT, ha="right" if left else "left", va="top",
+        "asked for", (asked.epsilon, asked.delta), (-8, -4) if left else (8, 2),
+        textcoords="offset points", color=INDEPENDENT,
+        ha="right" if left else "left", va="top" if left else "bottom",
     )  # fmt: skip
 
 
@@ -255,7 +257,7 @@ def _draw_covariance(axes: Axes, mechanism: MechanismRecord, deviations: FloatAr
     else:
         axes.set_title("Covariance of the noise")
         drawn, most = covariance, float(np.abs(covariance).max()) or 1.0
-        label = "units of the output, squared"
+        label = "(units of the output)²"
     image = axes.imshow(drawn, cmap="RdBu_r", vmin=-most, vmax=most)
     axes.set_anchor("N")
     beside = axes.inset_axes((1.03, 0.0, 0.05, 1.0))  # as high as the image, whatever its size
@@ -318,7 +320,7 @@ def _draw_noise(
     dashed: dict[str, Any] = {
         "color": INDEPENDENT,
         "linestyle": "--",
-        "label": "i.i.d., same promise",
+        "label": "independent noise, same promise",
     }
     ours: dict[str, Any] = {"color": OURS, "linewidth": 2, "label": "this mechanism"}
     most = 1.08 * max(float(deviations.max()), independent or 0.0) or 1.0

@@ -411,7 +411,10 @@ def _optimality(mechanism: MechanismRecord) -> str:
             "Gaussian noise with this promise has"
         )
     if least is not None and least.excess <= 1 + ROUNDING:
-        return "certified: no mechanism does better for data anywhere on the manifold"
+        return (
+            "certified: no mechanism does better for real-valued data without limits; whole or "
+            "bounded numbers may allow less"
+        )
     return NOT_CERTIFIED
 
 

@@ -62,7 +62,8 @@ LEAST_BITS = 192
 DRAWN_POINTS = 2048
 NEEDS = (
     "inputs that follow from what was sent, never from raw measurements (before the start, too); "
-    "sensors that do not clip; a plant that is the model"
+    "sensors that do not clip (a gateway with range and reach checks that); a plant that is the "
+    "model"
 )
 BECAUSE = (
     " on every stretch of time (the whitened energy of the response, certified in rational "
