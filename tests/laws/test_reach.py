@@ -188,3 +188,12 @@ def test_numbers_that_share_no_noise_hold_together_exactly():
     assert inside(t) ** 3 >= 0.95 > inside(t - 1) ** 3
     shared = np.array([[1.0, 1.0, 0.0], [0.0, 1.0, 1.0]])
     assert "simulated" in m.interval(np.zeros(3), combination=shared, simultaneous=True).how
+
+
+def test_many_sizes_without_a_common_lattice():
+    """The law of a lattice is left out where its unit would be too small for any double."""
+    law = Steps(1.0, 1.0, 0.5, True)
+    sizes = np.random.default_rng(0).random(120) + 0.5
+    variance = (sizes**2).sum() * 0.5 / math.sinh(0.25) ** 2
+    reach = sum_reach({(law, size): 1.0 for size in sizes.tolist()}, 0.05)
+    assert 1.95 < reach / math.sqrt(variance) < 2.0

@@ -229,6 +229,46 @@ def test_sums_of_cells_are_whole_and_reach_as_far_as_their_law(asked, impossible
         assert all(table[name].dtype == np.int64 for name in ("count", "lower", "upper"))
 
 
+OWN = (AGES, [[0.5, 0.25, 0.0], [2.0, 0.0, 0.0], [1.0, -1.0, 0.0]])
+
+
+@pytest.mark.parametrize(
+    ("asked", "impossible", "margins"),
+    [
+        ({}, CHILDREN, 1),
+        ({"age": prefix(AGES)}, CHILDREN, 1),
+        ({"age": prefix(AGES)}, [], 1),
+        ({"age": ranges(AGES)}, [], 1),
+        ({"age": OWN}, [], [("age", "married", "sex")]),
+        ({"age": OWN}, CHILDREN, [("age", "sex"), ("married", "sex")]),
+    ],
+)
+def test_intervals_of_laplace_noise_are_as_wide_as_the_noise_needs(asked, impossible, margins):
+    """Against simulated noise that is sent through least squares."""
+    release = MarginRelease(
+        attributes={**AGE, **asked}, impossible=impossible, margins=margins, epsilon=0.1,
+        law="laplace",
+    )  # fmt: skip
+    design, draws = release.design(), 20_000
+    strategy, law = design.strategy, design.mechanism.noise
+    size = law.size or strategy.coordinates
+    units = []
+    for unit in np.eye(size):  # everything is linear
+        table = strategy.tables(strategy.parts_from(unit))
+        table = design.fitted.tables(table) if design.fitted else table
+        units.append(np.concatenate([np.ravel(table[m]) for m in design.wanted]))
+    noise = law.sample(np.random.default_rng(5), draws, size) @ np.array(units)
+    for level, less, more in ((0.95, 0.007, 0.02), (0.9999, 0.0004, 0.0001)):
+        widths = [
+            np.broadcast_to(design.half_widths(m, level, 1), (1, design.cells(m))).ravel()
+            for m in design.wanted
+        ]
+        width = np.concatenate(widths)
+        covered = (np.abs(noise) <= width + 1e-9).mean(axis=0)
+        assert (covered >= level - less).all()
+        assert (covered[width > 0] <= level + more).all()
+
+
 def test_a_table_that_cannot_be_listed():
     many = {f"q{i}": ["a", "b", "c"] for i in range(30)}
     release = MarginRelease(

@@ -609,6 +609,8 @@ def proportions(sizes: Sequence[float]) -> tuple[list[int], float, float] | None
         return None
     ratios = [Fraction(size / least).limit_denominator(MOST_DENOMINATOR) for size in sizes]
     common = math.lcm(*(ratio.denominator for ratio in ratios))
+    if common > MOST_PLACES:  # what the least one is
+        return None
     unit = least / common
     multiples = [int(ratio * common) for ratio in ratios]
     if max(multiples) > MOST_PLACES:
@@ -687,3 +689,69 @@ def _laplace_reach(scales: FloatArray, outside: float, known: dict[Any, float]) 
     if key not in known:
         known[key] = laplace_total_reach(gridded, times.astype(float), outside)
     return known[key] * size * (1 + 1e-12)
+
+
+# ---------------------------------------------------------------------- rows that are alike
+
+# Coefficients, as shares of the largest one of their row, that differ by less are taken as one.
+NEAR = 1e-9
+# What such differences, and roundings on the way to coefficients, may take of the probability.
+SHARE_OF_REST = 1e-6
+# Laws that are computed for one table; if there are more, only Chernoff's bounds are.
+MOST_ALIKE = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Alike:
+    """Combinations of geometric noise; those with nearly the same coefficients are one.
+
+    A combination is the one that stands for it and a rest of small coefficients:
+    ``P(|X + R| > t + s) ≤ P(|X| > t) + P(|R| > s)``.
+    """
+
+    terms: tuple[Terms, ...]  # with 1 for the largest coefficient
+    which: IntArray  # of them, row by row
+    sizes: FloatArray  # the largest coefficients
+    rests: FloatArray  # bounds on deviations of the rests, as shares of these
+
+    def reach(self, outside: float) -> FloatArray:
+        """Return half widths row by row, never too short."""
+        most, bound = outside * (1 - 2 * SHARE_OF_REST), len(self.terms) > MOST_ALIKE
+        found = np.array([_bounded(one, most) if bound else sum_reach(one, most)
+                          for one in self.terms])  # fmt: skip
+        rests = laplace_spread(outside * SHARE_OF_REST) * self.rests
+        return np.asarray((found[self.which] + rests) * self.sizes * END)
+
+
+def _bounded(terms: Terms, outside: float) -> float:
+    """Chernoff's bound alone."""
+    numbers = [Stairs(law, size, times) for (law, size), times in terms.items()]
+    return chernoff(numbers, outside) if numbers else 0.0
+
+
+def alike(rates: FloatArray, times: FloatArray, rows: FloatArray) -> Alike:
+    """Return combinations of geometric noise: rates and times of all columns, coefficients."""
+    each, law_of = np.unique(rates, return_inverse=True)
+    laws = [Steps(1.0, 1.0, rate, True) for rate in each.tolist()]
+    sizes = np.abs(rows).max(axis=1, initial=0.0)
+    which, rests = np.zeros(len(rows), np.intp), np.zeros(len(rows))
+    known: dict[bytes, int] = {}
+    kept: list[tuple[Terms, FloatArray]] = []
+    for i, size in enumerate(sizes.tolist()):
+        shares = np.abs(rows[i]) / (size or 1.0)
+        near = np.rint(shares / NEAR)
+        keys = np.where(near > 0, near * len(each) + law_of, -1.0)
+        own, first, back = np.unique(keys, return_index=True, return_inverse=True)
+        counts = np.bincount(back, times)
+        key = own.tobytes() + counts.tobytes()
+        if key not in known:
+            known[key] = len(kept)
+            stand = np.where(own < 0, 0.0, shares[first])
+            pairs = [(laws[j], share) for j, share in zip(law_of[first].tolist(), stand.tolist())]
+            terms = {pair: n for pair, n in zip(pairs, counts.tolist()) if pair[1] > 0}
+            kept.append((terms, stand))
+        which[i] = known[key]
+        # a Laplace number of this rate is the geometric one and more; roundings count, too
+        off = np.abs(shares - kept[which[i]][1][back]) + 1e-12 * shares
+        rests[i] = math.sqrt(2 * float(times @ (off / rates) ** 2))
+    return Alike(tuple(terms for terms, _ in kept), which, sizes, rests)

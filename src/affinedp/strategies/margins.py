@@ -8,7 +8,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from affinedp.exact.dyadic import Integers, Scaled, SideBySide
 from affinedp.laws.base import Law, Sampler, sampler_of_law
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
-from affinedp.laws.reach import Reach, Steps, laplace_spread, sum_reach
+from affinedp.laws.reach import Alike, Reach, Steps, alike, laplace_spread, sum_reach
 from affinedp.laws.sampler import StackedNoise
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
@@ -69,6 +69,8 @@ from affinedp.strategies.margin_workloads import Basis, Workload, along, answer_
 SPARE = 2.0**-46
 # Numbers of outputs, or of coefficients, that are still written down.
 MOST_NUMBERS = 2e8
+# Coefficients of all numbers of one margin from which the law of their noise is computed.
+MOST_COEFFICIENTS = 5e6
 
 
 @dataclass(frozen=True, eq=False)
@@ -817,7 +819,11 @@ class CountedMargins(WholeCells, OfMargins):
     @cached_property
     def t(self) -> FloatArray:
         """The weight of every block."""
-        return np.asarray(self.weights @ spreads(self.sizes, self.measured_sets, self.blocks))
+        return np.asarray(self.weights @ self._spreads)
+
+    @cached_property
+    def _spreads(self) -> FloatArray:
+        return locked(spreads(self.sizes, self.measured_sets, self.blocks))
 
     @cached_property
     def cells_alone(self) -> bool:
@@ -867,10 +873,10 @@ class CountedMargins(WholeCells, OfMargins):
 
     def _shares(self, A: int) -> Iterator[tuple[int, float]]:
         """What the residual of every block takes of a sum over cells of a measured margin."""
-        weight = float(self.weights[self.measured_sets.tolist().index(A)])
-        for B, t in zip(self.blocks.tolist(), self.t.tolist()):
-            if B & ~A == 0:
-                yield B, weight / cells_of(self.sizes, A & ~B) / t
+        place = self.measured_sets.tolist().index(A)
+        shares = self.weights[place] * self._spreads[place] / self.t
+        for i in np.flatnonzero(shares).tolist():
+            yield int(self.blocks[i]), float(shares[i])
 
     def loadings(self, combinations: Matrix | None = None) -> Matrix:
         """Return of which noise on measured cells combinations of cells are made."""
@@ -890,21 +896,111 @@ class CountedMargins(WholeCells, OfMargins):
     def block_variances(self, law: Law) -> FloatArray:
         """Return one over the precision of every block."""
         each = np.array([geometric_variance(rate) for rate in self.known_rates(law)])
-        between = spreads(self.sizes, self.measured_sets, self.blocks)
-        return np.asarray((self.weights**2 * each) @ between / self.t**2)
+        return np.asarray((self.weights**2 * each) @ self._spreads / self.t**2)
 
     def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
         """Return how far a cell of a margin is from the truth, from the law of sums."""
         if not any(self.workloads[j] for j in chosen if self.workloads):
             return np.array([self._cell_reach(law, chosen, outside)])
         if not self.cells_alone:
-            return self.reach_of(law, self.node_variances(law, chosen), outside)
+            asked = bits_of(j for j in chosen if self.workloads[j])
+            variances = partial(self.node_variances, law, chosen)
+            return self.reach_in_margin(
+                law, chosen, asked, partial(self._taken, asked), variances, outside
+            )
         terms = np.array(math.prod(n for j, n in enumerate(self.sizes) if j not in chosen))
         for j in chosen:
-            asked = self.workloads[j]
-            own = np.ones(self.sizes[j]) if asked is None else asked.matrix.sum(axis=1)
+            one = self.workloads[j]
+            own = np.ones(self.sizes[j]) if one is None else one.matrix.sum(axis=1)
             terms = np.multiply.outer(terms, own)
         return self.reach_of_sums(law, terms.reshape(1, -1), outside)
+
+    def _taken(self, asked: int, beside: int) -> dict[int, FloatArray]:
+        """What numbers that are asked about some attributes take of blocks with others beside."""
+        found = {}
+        for own in subsets(asked):
+            total = np.ones((1, 1))
+            for j in members(asked):
+                workload = self.workloads[j]
+                assert workload is not None
+                mean = workload.matrix.mean(axis=1, keepdims=True)
+                total = np.kron(total, workload.matrix - mean if own >> j & 1 else mean)
+            found[own | beside] = total
+        return found
+
+    def reach_in_margin(
+        self,
+        law: Law,
+        chosen: tuple[int, ...],
+        own: int,
+        taken: Callable[[int], Mapping[int, FloatArray]],
+        variances: Callable[[], FloatArray],
+        outside: float,
+    ) -> FloatArray:
+        """Return how far the numbers of a margin are from the truth, one row.
+
+        ``taken`` says what numbers take of blocks along some attributes (``own``), one row per
+        number, for all blocks that have the same others beside; along others, cells are asked for.
+        Numbers too many for the law of their noise have a bound that knows their variances.
+        """
+        key = chosen, own, self.known_rates(law)
+        numbers = math.prod(self.asked[j] for j in chosen if own >> j & 1)
+        widths = (cells_of(self.sizes, C & own) << (C & ~own).bit_count()
+                  for C in self.measured_sets.tolist())  # fmt: skip
+        if numbers * float(sum(widths)) > MOST_COEFFICIENTS:
+            return self.reach_of(law, variances(), outside)
+        if key not in self._sums:
+            each = tuple(slice(None) if own >> j & 1 else 0 for j in chosen)
+            variance = variances().reshape(self.shape(chosen))[each].ravel()
+            self._sums[key] = variance, self._noise_of(law, chosen, own, taken, variance > 0)
+        shape = [self.asked[j] if own >> j & 1 else 1 for j in chosen]
+        variance, noise = self._sums[key]
+        found = np.minimum(self.reach_of(law, variance, outside), noise.reach(outside))
+        return np.broadcast_to(found.reshape(shape), self.shape(chosen)).reshape(1, -1)
+
+    @cached_property
+    def _sums(self) -> dict[Any, tuple[FloatArray, Alike]]:
+        return {}
+
+    def _noise_of(
+        self,
+        law: Law,
+        chosen: tuple[int, ...],
+        own: int,
+        taken: Callable[[int], Mapping[int, FloatArray]],
+        noisy: NDArray[np.bool_],
+    ) -> Alike:
+        """The sums of noise on cells that the numbers of a margin are off by."""
+        numbers = len(noisy)
+        sizes, others = self.sizes, bits_of(chosen) & ~own
+        parts = {S: taken(S) for S in subsets(others)}
+        columns, times, rates = [], [], []
+        for C, rate in zip(self.measured_sets.tolist(), self.known_rates(law)):
+            inside, beside, shares = members(C & own), members(C & others), dict(self._shares(C))
+            sides = [sizes[j] for j in inside], [2] * len(beside)
+            total = np.zeros((numbers, *sides[0], *sides[1]))
+            for S in subsets(C & others):
+                # cells that agree with the one asked for along an attribute, and those that do not
+                ends = np.full(sides[1], 1 / cells_of(sizes, others & ~S))
+                for axis, j in enumerate(beside):
+                    if S >> j & 1:
+                        one = np.array([1 - 1 / sizes[j], -1 / sizes[j]])
+                        ends = ends * one.reshape(
+                            [2 if i == axis else 1 for i in range(len(beside))]
+                        )
+                for B, part in parts[S].items():
+                    if B in shares:
+                        shape = [sizes[j] if B >> j & 1 else 1 for j in inside]
+                        spread = part.reshape(numbers, *shape, *[1] * len(beside))
+                        total += shares[B] * spread * ends
+            count = np.full(1, float(cells_of(sizes, C & ~own & ~others)))
+            for j in beside:
+                count = np.kron(count, np.array([1.0, sizes[j] - 1.0]))
+            columns.append(total.reshape(numbers, -1))
+            times.append(np.tile(count, math.prod(sides[0])))
+            rates.append(np.full(len(times[-1]), rate))
+        rows = np.where(noisy[:, None], np.hstack(columns), 0.0)  # where rules leave nobody
+        return alike(np.concatenate(rates), np.concatenate(times), rows)
 
     def _cell_reach(self, law: Law, chosen: tuple[int, ...], outside: float) -> float:
         sizes, A = self.sizes, bits_of(chosen)

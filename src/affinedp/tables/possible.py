@@ -321,22 +321,48 @@ class Fitted:
 
     def _squares(self, S: int, inside: tuple[int, ...]) -> Iterator[tuple[int, FloatArray]]:
         """What every block adds to the variance of what is asked about attributes of groups."""
-        fit, parts = self.fits.get(S), {}
-        for C in subsets(sum(1 << j for j in inside)):
-            rows = []
-            for j in inside:
-                _, back, centre = self._turns(S | C, j)
-                one, asked = back if C >> j & 1 else centre[:, None], self._workload(j)
-                rows.append(one if asked is None else asked.matrix @ one)
-            if fit is None:
-                squares = [(one**2).sum(axis=1) for one in rows]
-                yield S | C, _crossed(squares, np.ones(1))
-            else:
-                parts[S | C] = _crossed(rows, np.ones((1, 1)))
+        fit = self.fits.get(S)
         if fit is not None:
-            through = sum((one @ fit.gain[fit.widths[B]] for B, one in parts.items()))
-            for B, width in fit.widths.items():
-                yield B, ((parts.get(B, 0.0) - through @ fit.normal[width].T) ** 2).sum(axis=1)
+            for B, part in self._taken(inside, S).items():
+                yield B, (part**2).sum(axis=1)
+            return
+        for C in subsets(sum(1 << j for j in inside)):
+            squares = [(one**2).sum(axis=1) for one in self._asked(S | C, inside)]
+            yield S | C, _crossed(squares, np.ones(1))
+
+    def _asked(self, B: int, inside: tuple[int, ...]) -> list[FloatArray]:
+        """What all that is asked about attributes of groups takes of the contrasts of a block."""
+        rows = []
+        for j in inside:
+            _, back, centre = self._turns(B, j)
+            one, asked = back if B >> j & 1 else centre[:, None], self._workload(j)
+            rows.append(one if asked is None else asked.matrix @ one)
+        return rows
+
+    def _taken(self, inside: tuple[int, ...], S: int) -> dict[int, FloatArray]:
+        """The same, fitted, for all blocks with one part beside the groups."""
+        fit, alone = self.fits.get(S), np.ones((1, 1))
+        found = {
+            S | C: _crossed(self._asked(S | C, inside), alone)
+            for C in subsets(sum(1 << j for j in inside))
+        }
+        if fit is None:
+            return found
+        through = sum((one @ fit.gain[fit.widths[B]] for B, one in found.items()))
+        return {
+            B: found.get(B, 0.0) - through @ fit.normal[width].T for B, width in fit.widths.items()
+        }
+
+    def _taken_of_values(self, inside: tuple[int, ...], S: int) -> dict[int, FloatArray]:
+        """The same by values in place of contrasts."""
+        found = {}
+        for B, part in self._taken(inside, S).items():
+            axes = members(B & self.own)
+            table = part.reshape(len(part), *(self.strategy.sizes[j] - 1 for j in axes))
+            for axis, j in enumerate(axes, 1):
+                table = along(self._turns(B, j)[0].T, table, axis)
+            found[B] = table
+        return found
 
     def nobody(self, chosen: tuple[int, ...]) -> NDArray[np.bool_]:
         """Return which of the numbers of a margin nobody can be counted in."""
@@ -353,6 +379,11 @@ class Fitted:
     def reaches(self, chosen: tuple[int, ...], outside: float) -> FloatArray:
         """Return how far every cell of a margin is from the truth, one row per place."""
         strategy = self.strategy
+        if isinstance(strategy, CountedMargins) and not self.sums_of_cells:
+            inside = tuple(j for j in chosen if self.own >> j & 1)
+            taken = functools.partial(self._taken_of_values, inside)
+            variances = functools.partial(self.variances, chosen)
+            return strategy.reach_in_margin(self.law, chosen, self.own, taken, variances, outside)
         if not isinstance(strategy, CountedMargins | CountedPlaces) or not self.sums_of_cells:
             return strategy.reach_of(self.law, self.variances(chosen), outside)
         named = {j for group, _ in self.possible.groups for j in group}
