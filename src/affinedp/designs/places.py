@@ -37,6 +37,7 @@ from affinedp.designs.margins import margin_weights as checked_margin_weights
 from affinedp.designs.problem import (
     check_grid,
     check_law,
+    checked_promise,
     checked_releases,
     gaussian_share,
     pure_share,
@@ -166,7 +167,8 @@ def tree_margins_noise(
     releases: int = 1,
 ) -> Mechanism:
     """Return noise for people in tables at all places; see :func:`design_tree_margins`."""
-    check_law(law, delta)
+    epsilon, delta = checked_promise(epsilon, delta)
+    check_law(law, epsilon, delta)
     domain: Any = people.domain
     count = checked_releases(releases)
     cost = checked_weights(domain.places, node_weights)

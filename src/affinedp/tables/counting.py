@@ -194,6 +194,7 @@ def _enums(people: Any, labels: list[str]) -> dict[str, list[Any]]:
     }
 
 
+@one_label_each()
 def people_of(
     people: Any,
     labels: Sequence[str],

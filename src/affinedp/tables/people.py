@@ -23,14 +23,14 @@ from affinedp.arrays import FloatArray
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import LinearEquations
 from affinedp.errors import IdentifiableEntriesError, counted
-from affinedp.exact.numbers import meaning, rounded_up
+from affinedp.exact.numbers import meaning, real_number, rounded_up
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.neighbours.joint import JointAdjacency
 from affinedp.neighbours.people import amount_words, unit_of
-from affinedp.tables.describe import TableDescription, amounts_of, number
+from affinedp.tables.describe import TableDescription, amounts_of
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError, listed
 from affinedp.tables.relations import Relation, column_relations
@@ -97,7 +97,7 @@ def neighbours_of(
         mu = layout.by_column(description.mu, math.nan, "mu")
         size = "its column's μ"
     else:
-        mu = np.full(manifold.n, number(description.mu, "mu"))
+        mu = np.full(manifold.n, real_number(description.mu, "mu"))
         size = f"μ = {float(description.mu):g}"
     if description.adjacency == "circuits":
         words = (
