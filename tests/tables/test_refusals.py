@@ -193,6 +193,35 @@ def test_people_called_by_lists():
         count_people(people, ["sex"], cells=ATTRIBUTES["attributes"], person="who", at_most=1)
 
 
+AGES = {"attributes": {"age": [0, 1]}, "margins": 1, "epsilon": 1.0}
+
+
+@pytest.mark.parametrize("ages", [[True, False], pd.Series([1, True], dtype=object), ["0", "1"]])
+def test_labels_of_another_type(ages):
+    with pytest.raises(TableError, match="not among the public ones"):
+        MarginRelease(**AGES).release(pd.DataFrame({"age": ages}))
+
+
+@pytest.mark.parametrize("age", ["0", True])
+def test_impossible_labels_of_another_type(age):
+    with pytest.raises(AffineDPError, match="no cell of the table"):
+        MarginRelease(**AGES, impossible=[{"age": age}])
+
+
+def test_a_column_twice():
+    ages = pd.DataFrame([[0, 1], [1, 1]], columns=["age", "age"])
+    with pytest.raises(TableError, match="'age' occurs twice"):
+        MarginRelease(**AGES).release(ages)
+    with pytest.raises(TableError, match="by names 'age' twice"):
+        count_people(ages[["age"]], ["age", "age"], cells={"age": [0, 1]})
+
+
+@pytest.mark.parametrize("mu", [{"women": 1, "all": 1, "men": 0}, {"women": (0, 1), "men": (0, 0)}])
+def test_a_private_column_that_nobody_moves(mu):
+    with pytest.raises(TableError, match="mu is 0 for 'men'.*name it in public"):
+        TableRelease(totals=TOTALS, mu=mu, epsilon=1.0).release(table())
+
+
 TABLES = [
     ({"totals": {"all": ["women", "all"]}}, "sum of other columns"),
     ({"totals": {"all": "women"}}, "list of columns"),

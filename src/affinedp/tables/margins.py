@@ -33,7 +33,7 @@ from affinedp.tables.describe import MARGINS, Description, check_labels, choice,
 from affinedp.tables.frames import polars_of
 from affinedp.tables.places import Places, place_numbers, places_of
 from affinedp.tables.possible import Fitted, Possible
-from affinedp.tables.refusals import TableError, closest, declared, label_words
+from affinedp.tables.refusals import TableError, closest, declared, is_label
 from affinedp.tables.report import GRAND_TOTAL, draw_bars, published_numbers
 from affinedp.tables.table_functions import margin_function
 from affinedp.tables.whole_numbers import whole_margin
@@ -283,10 +283,11 @@ class MarginRelease(Description):
             rule = {}
             for j in self.numbers_of(combination):
                 name = self.names[j]
-                labels = list(map(label_words, self.asked[name].labels))
                 given = combination[name]
                 wanted = given if isinstance(given, list | tuple) else [given]
-                rule[j] = np.isin(labels, list(map(label_words, wanted)))
+                labels = self.asked[name].labels
+                met = [[is_label(one, label) for label in labels] for one in wanted]
+                rule[j] = np.any(np.reshape(met, (len(wanted), len(labels))), axis=0)
                 if not rule[j].any():
                     raise AffineDPError(f"impossible: no cell of the table has {combination!r}")
             rules.append(rule)

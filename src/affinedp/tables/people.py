@@ -91,6 +91,7 @@ def neighbours_of(
     description: TableDescription, layout: Layout, manifold: AffineManifold
 ) -> TableNeighbours:
     """Return the neighbours that were asked for."""
+    _refuse_unmoved(description, layout)
     if description.has_values:
         return _row_neighbours(description, layout, manifold)
     if isinstance(description.mu, Mapping):
@@ -146,6 +147,21 @@ def neighbours_of(
         columns = np.hstack([part.span() for part in parts])
         return TableNeighbours(DirectionAdjacency(manifold, columns, unit=unit), words, warnings)
     return TableNeighbours(JointAdjacency(parts, unit=unit), words, warnings)
+
+
+def _refuse_unmoved(description: TableDescription, layout: Layout) -> None:
+    """Refuse private columns that no neighbour moves: they would have no noise."""
+    sizes = description.mu if isinstance(description.mu, Mapping) else {}
+    own = set(layout.private.tolist()) - set(layout.totals)
+    cells = {layout.columns[entry % len(layout.columns)] for entry in own}
+    for name, size in sizes.items():
+        if name in cells and not any(amounts_of(size)):
+            raise TableError(
+                f"mu is 0 for {name!r}, so nobody moves it and it would be published as it is: "
+                "name it in public if that is meant, or say how far a person moves it",
+                "",
+                name,
+            )
 
 
 def _row_neighbours(
