@@ -200,6 +200,8 @@ AGES = {"attributes": {"age": [0, 1]}, "margins": 1, "epsilon": 1.0}
 def test_labels_of_another_type(ages):
     with pytest.raises(TableError, match="not among the public ones"):
         MarginRelease(**AGES).release(pd.DataFrame({"age": ages}))
+    with pytest.raises(TableError, match="no cell"):
+        count_people(pd.DataFrame({"age": ages}), ["age"], cells={"age": [0, 1]})
 
 
 @pytest.mark.parametrize("age", ["0", True])

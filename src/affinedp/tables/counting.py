@@ -130,8 +130,14 @@ def count_people(
     found: Counter[tuple[Any, ...]] = Counter()
     for cell, count in zip(zip(*columns), itertools.repeat(1) if times is None else times.tolist()):
         found[cell] += count
+    # Python takes True for 1
+    truths = [
+        {isinstance(one, bool | np.bool_) for one in here}
+        <= {isinstance(one, bool | np.bool_) for one in there}
+        for here, there in zip(columns, zip(*every))
+    ]
     for cell, count in found.items():
-        if cell not in counts:
+        if cell not in counts or not all(truths):
             here, there = zip(*found), zip(*every)
             types = "".join(map(other_types, labels, map(list, here), map(list, there)))
             raise TableError(
