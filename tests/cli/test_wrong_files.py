@@ -203,8 +203,11 @@ def test_labels_with_commas_are_labels(run, folder):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("design problem.toml -o m.json --delta 2", "not both 0, but they are 1.0 and 2.0"),
-        ("design problem.toml -o m.json --epsilon -1", "ε must be at least 0"),
+        (
+            "design problem.toml -o m.json --delta 2",
+            "delta must be at least 0 and below 1, not 2.0",
+        ),
+        ("design problem.toml -o m.json --epsilon -1", "epsilon must be at least 0"),
         ("design problem.toml -o m.json --epsilon inf", "--epsilon is inf"),
         ("verify problem.toml --delta 2", "--delta must lie"),
         ("control design loop.toml -o n.json --delta 2", "less than 1"),

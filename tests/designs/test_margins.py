@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
@@ -12,6 +13,7 @@ import dense
 from affinedp.budget.ledger import Ledger
 from affinedp.designs.margins import design_margins
 from affinedp.designs.places import design_tree_margins
+from affinedp.designs.tree import design_tree
 from affinedp.domains.crossed import counts_of_records
 from affinedp.errors import AffineDPError
 from affinedp.exact.dyadic import Scaled
@@ -312,7 +314,7 @@ def test_households_and_ledgers(tmp_path):
     [
         ([3, 1], "<=1", {}, "at least 2 values"),
         ([3, 2], "3-way", {}, "such as"),
-        ([3, 2], [(0, 5)], {}, "must name attributes"),
+        ([3, 2], [(0, 5)], {}, "attribute of a margin must be"),
         ([3, 2], "<=1", {"adjacency": "swaps"}, "public"),
         ([3, 2], "<=1", {"delta": 0.0}, "delta"),
         ([3, 2], "<=2", {"delta": 0.0, "law": "auto", "adjacency": "swaps"}, "delta"),
@@ -320,11 +322,55 @@ def test_households_and_ledgers(tmp_path):
         ([3, 2], "<=1", {"objective": "most"}, "objective"),
         ([3, 2], "<=1", {"weights": [1, 2]}, "weights"),
         ([2] * 30, "<=1", {"adjacency": "replace"}, "too many"),
+        ([3, 2], True, {}, "margins must be a whole number"),
+        ([3, 2], 0.5, {}, "margins must be a whole number"),
+        ([3, 2], [1], {}, "must be a list of attributes"),
+        ([3, 2], "<=1", {"weights": [1, 1j, 1]}, "real number"),
+        ([3, 2], "<=1", {"workloads": 1}, "workloads must be a mapping"),
+        ([3, 2], "<=1", {"workloads": {True: "prefix"}}, "attribute must be a whole number"),
+        ([3, 2], "<=1", {"workloads": {0.0: "prefix"}}, "attribute must be a whole number"),
+        ([3, 2], "<=1", {"workloads": {0: [1, 1, 1]}}, "workload must be a matrix"),
+        ([3, 2], "<=1", {"epsilon": 0.0, "law": "laplace"}, "epsilon = 0: give one above 0"),
+        ([3, 2], "<=1", {"epsilon": 1e-320, "law": "laplace"}, "too small for Laplace noise"),
     ],
 )
 def test_refusals(sizes, margins, options, match):
     with pytest.raises(AffineDPError, match=match):
         design_margins(sizes, margins, **{**PROMISE, **options})
+
+
+NO_NUMBERS = (
+    None,
+    "1",
+    True,
+    float("nan"),
+    math.inf,
+    1j,
+    [1.0],
+    -1.0,
+    10**400,
+    Fraction(10**400, 3),
+)
+
+
+@pytest.mark.parametrize("law", ["auto", "laplace", "gaussian"])
+@pytest.mark.parametrize("name", ["epsilon", "delta"])
+@pytest.mark.parametrize("given", NO_NUMBERS)
+def test_a_promise_is_two_finite_numbers(law, name, given):
+    promise = {"epsilon": 1.0, "delta": 1e-6 if law == "gaussian" else 0.0, "law": law, name: given}
+    with pytest.raises(AffineDPError, match=name):
+        design_margins([3, 2], **promise)
+    with pytest.raises(AffineDPError, match=name):
+        design_tree_margins([-1, 0, 0], [2], **promise)
+    with pytest.raises(AffineDPError, match=name):
+        design_tree([-1, 0, 0], **promise)
+
+
+@pytest.mark.parametrize("half", [np.float32(0.5), Decimal("0.5"), Fraction(1, 2)])
+def test_numbers_of_every_type_promise_what_they_say(half):
+    found = design_margins([3, 2], epsilon=half, delta=half, law="gaussian")
+    wanted = design_margins([3, 2], epsilon=0.5, delta=0.5, law="gaussian")
+    assert found.fingerprint == wanted.fingerprint
 
 
 def test_noisy_numbers_are_the_same_however_wide_the_integers_are():

@@ -144,6 +144,34 @@ def test_refusals():
         out[0, 1]
 
 
+@pytest.mark.parametrize("law", ["gaussian", "laplace", "auto"])
+def test_one_place_has_no_public_number_to_protect(law):
+    promise = {"epsilon": 1.0, "delta": 0.0 if law == "laplace" else 1e-6, "law": law}
+    with pytest.raises(AffineDPError, match="nothing to protect"):
+        design_tree_margins([-1, 0, 1], [3, 2], [()], adjacency="replace", **promise)
+
+
+def weighted(m, weights):
+    """Weighted squared error of both margins at all nodes, from the variances of their cells."""
+    return sum(
+        2 ** len(chosen) * float(m.strategy.node_variances(m.noise, chosen) @ weights)
+        for chosen in ((), (0,))
+    )
+
+
+@pytest.mark.parametrize("weights", [(2.43, 2.76, 7.35, 0.92), (1, 0.3, 3, 3), (1, 1e-6, 1, 1)])
+def test_what_is_best_left_out_fits_the_grid(weights):
+    """Where who moves is seen below only, least noise measures nothing above: it costs nothing."""
+    tree, promise = [-1, 0, 1, 1], {"adjacency": "replace", "epsilon": 1.0, "delta": 1e-6}
+    m = design_tree_margins(tree, [2], "<=2", law="gaussian", node_weights=weights, **promise)
+    assert m.guarantee.holds(1.0, 1e-6)
+    # the two nodes on top are one: their numbers are the same, and the same noise keeps the promise
+    once, merged = [-1, 0, 0], [sum(weights[:2]), *weights[2:]]
+    best = design_tree_margins(once, [2], "<=2", law="gaussian", node_weights=merged, **promise)
+    found, least = (weighted(one, w) for one, w in ((m, weights), (best, merged)))
+    assert found <= least * (1 + 1e-3)
+
+
 @pytest.mark.parametrize("neighbours", ["person", "replace"])
 def test_never_worse_than_laplace_noise_on_the_cells(neighbours):
     """A small table: every cell gets whole noise, with which Gaussian noise cannot compete."""

@@ -1,5 +1,8 @@
 """Every refusal names the row and the column; nothing is charged and nothing is drawn."""
 
+from decimal import Decimal
+from fractions import Fraction
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -7,9 +10,10 @@ import pytest
 import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.mechanism import Mechanism
-from affinedp.tables import TableRelease, with_total_rows
+from affinedp.tables import MarginRelease, TableRelease, count_people, with_total_rows
 from affinedp.tables.refusals import TableError
 
+ATTRIBUTES = {"attributes": {"sex": ["f", "m"]}}
 TOTALS = {"all": ["women", "men"]}
 
 
@@ -124,10 +128,10 @@ def test_whole_numbers_are_added_exactly():
 
 DESCRIPTIONS = [
     ({"epsilon": 1.0}, "say what the public knows"),
-    ({"epsilon": -1.0, "totals": TOTALS}, "ε must be at least 0"),
-    ({"epsilon": float("nan"), "totals": TOTALS}, "epsilon must be a number"),
-    ({"epsilon": "1", "totals": TOTALS}, "epsilon must be a number"),
-    ({"epsilon": 1.0, "delta": 1.0, "totals": TOTALS}, "δ in"),
+    ({"epsilon": -1.0, "totals": TOTALS}, "epsilon must be at least 0"),
+    ({"epsilon": float("nan"), "totals": TOTALS}, "epsilon is nan"),
+    ({"epsilon": "1", "totals": TOTALS}, "epsilon is not a real number"),
+    ({"epsilon": 1.0, "delta": 1.0, "totals": TOTALS}, "delta must be at least 0 and below 1"),
     ({"epsilon": 1.0, "law": "gaussian", "totals": TOTALS}, "needs δ > 0"),
     ({"epsilon": 1.0, "delta": 0.1, "law": "laplace", "totals": TOTALS}, "δ = 0"),
     ({"epsilon": 1.0, "law": "cauchy", "totals": TOTALS}, "law must be one of"),
@@ -146,6 +150,9 @@ DESCRIPTIONS = [
     ({"epsilon": 1.0, "at_most": 2, "totals": TOTALS, "adjacency": "replace"}, "less often"),
     ({"epsilon": 1.0, "household": 2, "totals": TOTALS, "adjacency": "circuits"}, "about people"),
     ({"epsilon": 1.0, "weights": "rows", "totals": TOTALS}, "weights must be"),
+    ({"epsilon": 1.0, "weights": 1, "totals": TOTALS}, "weights must be"),
+    ({"epsilon": 1.0, "weights": [1], "totals": TOTALS}, "weights must be"),
+    ({"epsilon": 1.0, "weights": {"men": "1"}, "totals": TOTALS}, "weights: 'men' is not a real"),
     ({"epsilon": 1.0, "nonnegative": "yes", "totals": TOTALS}, "nonnegative must be"),
     ({"epsilon": 1.0, "margins": "public", "unknown": "totals"}, "leave out"),
 ]
@@ -155,6 +162,66 @@ DESCRIPTIONS = [
 def test_descriptions_that_make_no_sense(arguments, words):
     with pytest.raises(AffineDPError, match=words):
         TableRelease(**arguments)
+
+
+@pytest.mark.parametrize("name", ["epsilon", "delta", "round_to"])
+@pytest.mark.parametrize("given", [10**400, Fraction(10**400, 3), Decimal("1e500")])
+def test_numbers_beyond_double_precision(name, given):
+    promise = {"epsilon": 1.0, name: given}
+    for made, about in ((TableRelease, {"totals": TOTALS}), (MarginRelease, ATTRIBUTES)):
+        with pytest.raises(AffineDPError, match=name):
+            made(**about, **promise)
+
+
+def test_a_step_of_a_third():
+    third = TableRelease(totals=TOTALS, epsilon=1.0, round_to=Fraction(1, 3))
+    assert third.round_to == TableRelease(totals=TOTALS, epsilon=1.0, round_to=1 / 3).round_to
+    assert third.design(table()).guarantee.holds(1.0)
+
+
+@pytest.mark.parametrize("margins", [0.5, None, np.nan, Decimal(1), True, np.array(1.0), [1]])
+def test_margins_that_are_none(margins):
+    with pytest.raises(AffineDPError, match="margins must be a whole number|no attribute 1"):
+        _ = MarginRelease(**ATTRIBUTES, margins=margins, epsilon=1.0).design()
+
+
+def test_people_called_by_lists():
+    people = pd.DataFrame({"sex": ["f", "m"], "who": [[1], 2]})
+    with pytest.raises(TableError, match="list or a set"):
+        MarginRelease(**ATTRIBUTES, epsilon=1.0).release(people, person="who")
+    with pytest.raises(TableError, match="list or a set"):
+        count_people(people, ["sex"], cells=ATTRIBUTES["attributes"], person="who", at_most=1)
+
+
+AGES = {"attributes": {"age": [0, 1]}, "margins": 1, "epsilon": 1.0}
+
+
+@pytest.mark.parametrize("ages", [[True, False], pd.Series([1, True], dtype=object), ["0", "1"]])
+def test_labels_of_another_type(ages):
+    with pytest.raises(TableError, match="not among the public ones"):
+        MarginRelease(**AGES).release(pd.DataFrame({"age": ages}))
+    with pytest.raises(TableError, match="no cell"):
+        count_people(pd.DataFrame({"age": ages}), ["age"], cells={"age": [0, 1]})
+
+
+@pytest.mark.parametrize("age", ["0", True])
+def test_impossible_labels_of_another_type(age):
+    with pytest.raises(AffineDPError, match="no cell of the table"):
+        MarginRelease(**AGES, impossible=[{"age": age}])
+
+
+def test_a_column_twice():
+    ages = pd.DataFrame([[0, 1], [1, 1]], columns=["age", "age"])
+    with pytest.raises(TableError, match="'age' occurs twice"):
+        MarginRelease(**AGES).release(ages)
+    with pytest.raises(TableError, match="by names 'age' twice"):
+        count_people(ages[["age"]], ["age", "age"], cells={"age": [0, 1]})
+
+
+@pytest.mark.parametrize("mu", [{"women": 1, "all": 1, "men": 0}, {"women": (0, 1), "men": (0, 0)}])
+def test_a_private_column_that_nobody_moves(mu):
+    with pytest.raises(TableError, match="mu is 0 for 'men'.*name it in public"):
+        TableRelease(totals=TOTALS, mu=mu, epsilon=1.0).release(table())
 
 
 TABLES = [

@@ -165,7 +165,8 @@ WRONG = [
     ("round_to = 1", 'round_to = "1"', "must be a number"),
     ('public = ["town"]', 'public = "town"', "must be a list of texts"),
     ("mu = 1\n", 'mu = 1\nrows = "apart"\n', "rows must be one of"),
-    ("epsilon = 1.0", "epsilon = -1.0", "ε must be"),
+    ("epsilon = 1.0", f"epsilon = 1{'0' * 400}", "epsilon has more digits"),
+    ("epsilon = 1.0", "epsilon = -1.0", "epsilon must be at least 0"),
     ("[totals]", "[totals", "not valid TOML"),
 ]
 

@@ -17,6 +17,7 @@ from affinedp.designs.margins_workloads import least_workloads
 from affinedp.designs.problem import (
     check_grid,
     check_law,
+    checked_promise,
     checked_releases,
     gaussian_share,
     pure_share,
@@ -31,6 +32,7 @@ from affinedp.domains.crossed import (
     members,
 )
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import real_array, whole_number
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import Geometric, Geometrics, geometric_variance
@@ -144,7 +146,8 @@ def design_margins(
     count = checked_releases(releases)
     if objective not in ("sum", "largest"):
         raise AffineDPError(f"objective must be 'sum' or 'largest', not {objective!r}")
-    check_law(law, delta, adjacency == "swaps")
+    epsilon, delta = checked_promise(epsilon, delta)
+    check_law(law, epsilon, delta, adjacency == "swaps")
     wanted = margin_sets(len(shape), margins)
     blocks = blocks_of(wanted.tolist(), domain.public)
     asked = _checked_workloads(shape, workloads, adjacency)
@@ -158,9 +161,11 @@ def design_margins(
         drawn = sum(math.prod(n - 1 for n in domain.shape(B)) for B in blocks.tolist())
         check_grid(epsilon, delta, count * people.size * drawn)
         found.append((DESIGNED, _gaussian(ask, gaussian_share(epsilon, delta, count))))
-    if law != "gaussian" and adjacency != "swaps":
+    if law != "gaussian" and adjacency != "swaps" and epsilon:
         found.extend(_laplace(ask, pure_share(epsilon, count)))
     if not found:
+        if measurable(shape, blocks) is not None:
+            raise AffineDPError(f"epsilon = {epsilon:g} is too small for Laplace noise")
         raise AffineDPError("there are too many margins for Laplace noise: give a delta above 0")
     best = min((one for _, one in found), key=ask.value)
     others = [Alternative(one.noise.words, ask.value(one), reason=name) for name, one in found]
@@ -306,6 +311,8 @@ def _checked_workloads(
     sizes: tuple[int, ...], given: Mapping[int, Any] | None, adjacency: str
 ) -> tuple[Workload | None, ...]:
     """What margins ask about the values of every attribute; nothing if it is the values."""
+    if given is not None and not isinstance(given, Mapping):
+        raise AffineDPError("workloads must be a mapping, such as {0: 'prefix'}")
     if not given:
         return ()
     if adjacency != "person":
@@ -313,10 +320,9 @@ def _checked_workloads(
             f"workloads go with adjacency='person', not {adjacency!r} (who has other values "
             "leaves and joins: household=2 covers both)"
         )
-    unknown = [j for j in given if j not in range(len(sizes))]
-    if unknown:
-        raise AffineDPError(f"workloads names the attribute {unknown[0]!r}, which there is not")
-    return tuple(Workload.of(given[j], n) if j in given else None for j, n in enumerate(sizes))
+    name = "workloads: an attribute"
+    own = {whole_number(j, name, 0, len(sizes) - 1): asked for j, asked in given.items()}
+    return tuple(Workload.of(own[j], n) if j in own else None for j, n in enumerate(sizes))
 
 
 def _of_workloads(sizes: tuple[int, ...], asked: tuple[Workload | None, ...]) -> Any:
@@ -329,8 +335,8 @@ def _of_workloads(sizes: tuple[int, ...], asked: tuple[Workload | None, ...]) ->
 
 def margin_weights(wanted: Sets, weights: ArrayLike | None, name: str) -> FloatArray:
     """Return what squared error costs in every margin, or refuse what is no such weights."""
-    given = np.ones(len(wanted)) if weights is None else np.asarray(weights, dtype=float)
-    if given.shape != (len(wanted),) or not np.isfinite(given).all() or not given.min() > 0:
+    given = np.ones(len(wanted)) if weights is None else real_array(weights, name)
+    if given.shape != (len(wanted),) or not given.min() > 0:
         raise AffineDPError(f"{name} must be {len(wanted):,} positive numbers, one per margin")
     return given
 

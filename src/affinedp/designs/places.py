@@ -37,6 +37,7 @@ from affinedp.designs.margins import margin_weights as checked_margin_weights
 from affinedp.designs.problem import (
     check_grid,
     check_law,
+    checked_promise,
     checked_releases,
     gaussian_share,
     pure_share,
@@ -75,6 +76,8 @@ SWEEPS, MOST_WORK = 200, 5e6
 STARTS = (1.0, 0.1)
 # Shares of blocks and levels that are tried for one person who moves, fewer in large trees.
 MOST_TRIED, MOST_TRIED_NODES = 400, 40_000
+# Precision beside the largest of what is not worth measuring.
+LEFT_OUT = 1e-9
 # Steps of rates below this share of the budget end a search; and how many levels and margins are
 # also added one by one.
 SETTLED, MOST_GROWN = 1e-7, 8
@@ -166,13 +169,16 @@ def tree_margins_noise(
     releases: int = 1,
 ) -> Mechanism:
     """Return noise for people in tables at all places; see :func:`design_tree_margins`."""
-    check_law(law, delta)
+    epsilon, delta = checked_promise(epsilon, delta)
+    check_law(law, epsilon, delta)
     domain: Any = people.domain
     count = checked_releases(releases)
     cost = checked_weights(domain.places, node_weights)
     heaviest = 1.0 if node_weights is None else float(np.asarray(node_weights).max())
     d = len(domain.crossed.sizes)
     wanted = margin_sets(d, f"<={d}" if margins is None else margins)
+    if domain.fixed and domain.leaves == 1:
+        blocks_of(wanted.tolist(), 1)  # refuses margins that are public as a whole
     costs = checked_margin_weights(wanted, margin_weights, "margin_weights")
     ask = _Question(people, domain, wanted, cost, costs, heaviest)
     found: list[Mechanism] = []
@@ -314,8 +320,10 @@ def _for_moves(ask: _Question, first: Product) -> Product:
     count = int(sizes.max()) + 1
 
     def scaled(x: FloatArray) -> Product:
+        t, y = first.t * np.exp(x[:count])[sizes], first.y * np.exp(x[count:])[levels]
+        # a level that is best left out keeps a share that costs nothing and fits the grid
         return replace(
-            first, t=first.t * np.exp(x[:count])[sizes], y=first.y * np.exp(x[count:])[levels]
+            first, t=np.maximum(t, LEFT_OUT * t.max()), y=np.maximum(y, LEFT_OUT * y.max())
         )
 
     def value(x: FloatArray) -> float:
@@ -442,5 +450,5 @@ def _tree_part(tree: Totals, cost: FloatArray) -> tuple[FloatArray, float]:
     bound = lower_bound(tree, cost, False, y, floor)
     best = y if values[0] <= values[1] else levels
     # every node keeps some noise of its own, so that no precision is zero
-    best = np.maximum(best, best.max() * 1e-9)
+    best = np.maximum(best, best.max() * LEFT_OUT)
     return best, max(min(values) / bound - 1, 0.0)

@@ -12,7 +12,7 @@ from affinedp.designs.gaussian import largest_sensitivity
 from affinedp.designs.least_trace import LeastTrace
 from affinedp.designs.separate import LISTED, NOTHING_TO_HIDE, Block, checked_weights, split
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.exact.numbers import whole_number
+from affinedp.exact.numbers import real_number, whole_number
 from affinedp.neighbours.adjacency import Adjacency, Sensitivity
 from affinedp.privacy.design import Objective
 from affinedp.privacy.least_error import Data
@@ -152,10 +152,9 @@ def checked_problem(
             "weights go with objective='sum'; scale the outputs in the query instead, so that "
             "their largest variance is what matters"
         )
-    if not 0.0 <= delta < 1.0 or not 0.0 <= epsilon < math.inf or epsilon == delta == 0.0:
-        raise AffineDPError(
-            f"ε must be at least 0 and δ in [0, 1), not both 0, but they are {epsilon} and {delta}"
-        )
+    epsilon, delta = checked_promise(epsilon, delta)
+    if epsilon == delta == 0.0:
+        raise AffineDPError("epsilon must be at least 0 and delta in [0, 1), not both 0")
     query, names = asked
     return Problem(
         adjacency, query, names, checked_weights(weights, query.shape[0]), epsilon, delta,
@@ -163,12 +162,19 @@ def checked_problem(
     )  # fmt: skip
 
 
-def check_law(law: str, delta: float, gaussian_only: bool = False) -> None:
-    """Refuse what is no law, and Gaussian noise without a δ."""
+def checked_promise(epsilon: Any, delta: Any) -> tuple[float, float]:
+    """Return ε and δ exactly as they were given, or refuse what is no promise."""
+    return real_number(epsilon, "epsilon", 0.0), real_number(delta, "delta", 0.0, 1.0)
+
+
+def check_law(law: str, epsilon: float, delta: float, gaussian_only: bool = False) -> None:
+    """Refuse what is no law, Gaussian noise without a δ, and Laplace noise without an ε."""
     if law not in ("auto", "gaussian", "laplace"):
         raise AffineDPError(f"law must be 'auto', 'gaussian' or 'laplace', not {law!r}")
     if not delta > 0 and (law == "gaussian" or gaussian_only):
         raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
+    if not epsilon > 0 and (law == "laplace" or delta == 0):
+        raise AffineDPError("Laplace noise keeps no promise at epsilon = 0: give one above 0")
 
 
 def check_grid(epsilon: float, delta: float, changed: int) -> None:

@@ -23,6 +23,7 @@ from affinedp.designs.least_tree import (
 from affinedp.designs.problem import (
     check_grid,
     check_law,
+    checked_promise,
     checked_releases,
     gaussian_share,
     pure_share,
@@ -155,10 +156,11 @@ def tree_noise(
     cost = checked_weights(tree, weights)
     unit = 1.0 if weights is None else float(np.asarray(weights)[tree.order[~tree.known]].max())
     count = checked_releases(releases)
+    epsilon, delta = checked_promise(epsilon, delta)
+    check_law(law, epsilon, delta)
+    if not epsilon:
+        raise AffineDPError("a tree needs an epsilon above 0")
     limit = gaussian_share(epsilon, delta, count) if delta > 0 else 0.0
-    check_law(law, delta)
-    if not (math.isfinite(epsilon) and epsilon > 0 and 0 <= delta < 1):
-        raise AffineDPError(f"epsilon = {epsilon!r} and delta = {delta!r} are no promise")
     pure = pure_share(epsilon, count)
     found, bound = _candidates(people, cost, pure, limit, law)
     best = min((one for one in found if one.y is not None), key=lambda one: one.cost)

@@ -19,7 +19,7 @@ from affinedp.domains.base import Cells, Counts, Numbered
 from affinedp.domains.reading import Wrap
 from affinedp.domains.totals import Totals
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import whole_array
+from affinedp.exact.numbers import whole_array, whole_number
 
 Sets = NDArray[np.int64]
 # From a tuple of attributes to the integer counts of that margin.
@@ -244,13 +244,16 @@ def margin_sets(d: int, margins: str | int | Iterable[Iterable[int]]) -> Sets:
         if not (text.startswith("<=") and text[2:].isdigit()):
             raise AffineDPError(f"margins must be such as '<=3', not {margins!r}")
         ways: range = range(0, min(int(text[2:]), d) + 1)
-    elif isinstance(margins, int | np.integer):
-        ways = range(int(margins), int(margins) + 1)
+    elif not isinstance(margins, Iterable) or getattr(margins, "ndim", 1) == 0:
+        number = whole_number(margins, "margins", 0)
+        ways = range(number, number + 1)
     else:
         sets = set()
         for attributes in margins:
-            chosen = [operator.index(j) for j in attributes]
-            if len(set(chosen)) < len(chosen) or not all(0 <= j < d for j in chosen):
+            if not isinstance(attributes, Iterable):
+                raise AffineDPError(f"a margin must be a list of attributes, not {attributes!r}")
+            chosen = [whole_number(j, "an attribute of a margin", 0, d - 1) for j in attributes]
+            if len(set(chosen)) < len(chosen):
                 raise AffineDPError(f"a margin must name attributes 0 to {d - 1} once: {chosen}")
             sets.add(bits_of(chosen))
         if not sets:

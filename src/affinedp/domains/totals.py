@@ -14,7 +14,7 @@ from affinedp.domains import tree_passes as passes
 from affinedp.domains.base import Cells, Counts, Numbered
 from affinedp.domains.reading import Wrap
 from affinedp.errors import AffineDPError, IdentifiableEntriesError
-from affinedp.exact.numbers import whole_array
+from affinedp.exact.numbers import real_array, whole_array
 from affinedp.parts import frozen
 
 Indices = NDArray[np.int64]
@@ -281,8 +281,8 @@ class Totals(Counts):
 
 def checked_weights(tree: Totals, weights: ArrayLike | None) -> FloatArray:
     """Return what squared error costs at every node, breadth first; nothing at known nodes."""
-    given = np.ones(tree.n) if weights is None else np.asarray(weights, dtype=float)
-    if given.shape != (tree.n,) or not np.isfinite(given).all() or given.min() < 0:
+    given = np.ones(tree.n) if weights is None else real_array(weights, "weights")
+    if given.shape != (tree.n,) or given.min() < 0:
         raise AffineDPError(f"weights must be {tree.n:,} numbers, at least 0, one per node")
     cost = np.where(tree.known, 0.0, given[tree.order])
     if not cost.any():

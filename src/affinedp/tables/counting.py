@@ -33,6 +33,7 @@ from affinedp.tables.refusals import (
     TableError,
     closest,
     declared,
+    is_label,
     listed,
     one_label_each,
 )
@@ -103,6 +104,9 @@ def count_people(
     if isinstance(by, str) or not isinstance(by, Iterable):
         raise TableError("by must be a list of label columns, such as ['ward']")
     labels = list(by)
+    twice = [label for label in labels if labels.count(label) > 1]
+    if twice:
+        raise TableError(f"by names {twice[0]!r} twice", "", str(twice[0]))
     if (person is None) != (at_most is None):
         raise TableError("person and at_most go together: whose rows, and how many are counted")
     if at_most is not None:
@@ -126,8 +130,14 @@ def count_people(
     found: Counter[tuple[Any, ...]] = Counter()
     for cell, count in zip(zip(*columns), itertools.repeat(1) if times is None else times.tolist()):
         found[cell] += count
+    # Python takes True for 1
+    truths = [
+        {isinstance(one, bool | np.bool_) for one in here}
+        <= {isinstance(one, bool | np.bool_) for one in there}
+        for here, there in zip(columns, zip(*every))
+    ]
     for cell, count in found.items():
-        if cell not in counts:
+        if cell not in counts or not all(truths):
             here, there = zip(*found), zip(*every)
             types = "".join(map(other_types, labels, map(list, here), map(list, there)))
             raise TableError(
@@ -194,6 +204,7 @@ def _enums(people: Any, labels: list[str]) -> dict[str, list[Any]]:
     }
 
 
+@one_label_each()
 def people_of(
     people: Any,
     labels: Sequence[str],
@@ -236,6 +247,8 @@ def column_of(frame: Any, name: str) -> Any:
     """Return a column, or refuse a table that has none of this name."""
     if name not in frame:
         raise TableError(f"there is no column {name!r}{closest(name, frame)}", "", name)
+    if list(frame.columns).count(name) > 1:
+        raise TableError(f"the column {name!r} occurs twice in the table", "", name)
     return frame[name]
 
 
@@ -255,9 +268,15 @@ def label_codes(frame: Any, name: str, labels: Sequence[Any]) -> IntArray:
     import pandas
 
     place = {label: i for i, label in enumerate(labels)}
-    codes, different = pandas.factorize(column_of(frame, name), use_na_sentinel=False)
-    known = np.array([place.get(label, -1) for label in different.tolist()], dtype=np.int64)
-    if (known < 0).any():
+    column = column_of(frame, name)
+    codes, different = pandas.factorize(column, use_na_sentinel=False)
+    met = different.tolist()
+    known = np.array([place.get(label, -1) for label in met], dtype=np.int64)
+    # Python, and pandas, take True for 1
+    equal = met if column.dtype != object else column.tolist()
+    at = known if column.dtype != object else known[codes]
+    other = [i >= 0 and not is_label(one, labels[i]) for one, i in zip(equal, at.tolist())]
+    if (known < 0).any() or any(other):
         types = other_types(name, different.tolist(), labels)
         raise TableError(
             f"column {name!r} has a label that is not among the public ones{types}. {OTHER_LABELS}",

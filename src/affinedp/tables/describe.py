@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence, Set, Sized
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from affinedp.designs.problem import checked_releases
+from affinedp.designs.problem import checked_promise, checked_releases
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import (
     check_squares,
@@ -19,6 +18,7 @@ from affinedp.exact.numbers import (
     is_number,
     meaning,
     real_array,
+    real_number,
     whole_number,
 )
 from affinedp.files.documents import Field, FileKind, read_document
@@ -122,11 +122,9 @@ class Description(Locked):
     impossible: Sequence[Mapping[str, Any]] = ()
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "delta"):
-            object.__setattr__(self, name, number(getattr(self, name), name))
-        epsilon, delta = self.epsilon, self.delta
-        if not 0 <= epsilon < math.inf or not 0 <= delta < 1:
-            raise AffineDPError(f"ε must be at least 0 and δ in [0, 1), not {epsilon}, {delta}")
+        epsilon, delta = checked_promise(self.epsilon, self.delta)
+        object.__setattr__(self, "epsilon", epsilon)
+        object.__setattr__(self, "delta", delta)
         choice(self.law, "law", (None, "gaussian", "laplace"))
         if self.law == "gaussian" and delta == 0:
             raise AffineDPError("Gaussian noise needs δ > 0: give delta, or law='laplace'")
@@ -150,10 +148,14 @@ class Description(Locked):
                 "who is counted less often, and the total would show it. Use adjacency='person' "
                 "(who replaces somebody joins when the other leaves: household=2 covers both)"
             )
-        if isinstance(self.weights, str) and self.weights != "levels":
+        if isinstance(self.weights, Mapping):
+            own = {x: real_number(w, f"weights: {x!r}", 0.0) for x, w in self.weights.items()}
+            object.__setattr__(self, "weights", own)
+        elif self.weights is not None and self.weights != "levels":
             raise AffineDPError("weights must be numbers by name, or 'levels'")
-        if self.round_to is not None and not 0 < number(self.round_to, "round_to") < math.inf:
-            raise AffineDPError(f"round_to must be positive, not {self.round_to!r}")
+        if self.round_to is not None:
+            step = real_number(self.round_to, "round_to", positive=True)
+            object.__setattr__(self, "round_to", step)
         choice(self.nonnegative, "nonnegative", (True, False))
         cells = self.impossible
         if not isinstance(cells, list | tuple) or not all(
@@ -374,8 +376,8 @@ class TableDescription(Description):
             raise AffineDPError(
                 "adjust and within go together: within says how far off counts as rounding"
             )
-        if self.within is not None and not 0 < number(self.within, "within") < math.inf:
-            raise AffineDPError(f"within must be positive, not {self.within!r}")
+        if self.within is not None:
+            real_number(self.within, "within", positive=True)
         if self.adjust and self.unknown:
             raise AffineDPError("give adjust or unknown, not both")
         if self.margins is not None and (self.adjust or self.unknown):
@@ -481,13 +483,6 @@ def _texts(parts: Any) -> Any:
 
 def _label(label: Any) -> Any:
     return label if _is_plain(label) else _words(label)
-
-
-def number(value: Any, name: str) -> float:
-    """Return a number as a float, or refuse it by name."""
-    if not is_number(value) or math.isnan(value):
-        raise AffineDPError(f"{name} must be a number, not {value!r}")
-    return float(value)
 
 
 def is_pair(size: Any) -> bool:

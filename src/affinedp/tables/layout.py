@@ -224,7 +224,7 @@ class Layout(Locked):
                 raise TableError(
                     f"weights names {label_words(label)!r}, which is no private column and no row"
                 )
-            by_row[place[label_words(label)]] = float(value)
+            by_row[place[label_words(label)]] = value
         return by_row[self.private // len(self.columns)]
 
 

@@ -16,6 +16,7 @@ from affinedp.designs.margins import design_margins
 from affinedp.designs.places import design_tree_margins
 from affinedp.domains.crossed import MOST_PEOPLE, MOST_RECORDS, counts_of_records
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import is_number, whole_number
 from affinedp.functions.published import FunctionInterval
 from affinedp.intervals import checked_level, whole_ends
 from affinedp.mechanism import Mechanism
@@ -32,7 +33,7 @@ from affinedp.tables.describe import MARGINS, Description, check_labels, choice,
 from affinedp.tables.frames import polars_of
 from affinedp.tables.places import Places, place_numbers, places_of
 from affinedp.tables.possible import Fitted, Possible
-from affinedp.tables.refusals import TableError, closest, declared, label_words
+from affinedp.tables.refusals import TableError, closest, declared, is_label
 from affinedp.tables.report import GRAND_TOTAL, draw_bars, published_numbers
 from affinedp.tables.table_functions import margin_function
 from affinedp.tables.whole_numbers import whole_margin
@@ -223,6 +224,8 @@ class MarginRelease(Description):
                 )
         if self.round_to not in (None, 1):
             raise AffineDPError(f"margins are rounded to whole numbers: round_to={self.round_to!r}")
+        if not isinstance(self.margins, Iterable) or getattr(self.margins, "ndim", 1) == 0:
+            whole_number(self.margins, "margins", 0)
         self._check_places()
         taken = [name for name in PUBLISHED if name in (*self.attributes, *self.tree.levels)]
         if taken:
@@ -280,10 +283,11 @@ class MarginRelease(Description):
             rule = {}
             for j in self.numbers_of(combination):
                 name = self.names[j]
-                labels = list(map(label_words, self.asked[name].labels))
                 given = combination[name]
                 wanted = given if isinstance(given, list | tuple) else [given]
-                rule[j] = np.isin(labels, list(map(label_words, wanted)))
+                labels = self.asked[name].labels
+                met = [[is_label(one, label) for label in labels] for one in wanted]
+                rule[j] = np.any(np.reshape(met, (len(wanted), len(labels))), axis=0)
                 if not rule[j].any():
                     raise AffineDPError(f"impossible: no cell of the table has {combination!r}")
             rules.append(rule)
@@ -311,15 +315,13 @@ class MarginRelease(Description):
             return None
         if self.weights == "levels":
             return np.asarray(1 / np.bincount(depth)[depth], dtype=float)
-        if not isinstance(self.weights, Mapping):
-            raise AffineDPError("weights must be numbers by level of places, or 'levels'")
         each = np.ones(len(known))
         for name, value in self.weights.items():
             if name not in known:
                 raise AffineDPError(
                     f"weights names {name!r}, which is no level of places{closest(name, known)}"
                 )
-            each[known.index(name)] = float(value)
+            each[known.index(name)] = value
         return np.asarray(each[depth])
 
     def numbers_of(self, names: Iterable[str]) -> tuple[int, ...]:
@@ -332,7 +334,8 @@ class MarginRelease(Description):
         """
         known = list(self.attributes)
         found = []
-        for name in [names] if isinstance(names, str) else names:
+        one = isinstance(names, str) or not isinstance(names, Iterable)
+        for name in [names] if one else names:
             if name not in known:
                 raise AffineDPError(f"there is no attribute {name!r}{closest(name, known)}")
             found.append(known.index(name))
@@ -390,7 +393,7 @@ class MarginRelease(Description):
     @cached_property
     def _design(self) -> MarginDesign:
         chosen: Any = self.margins
-        if not isinstance(chosen, str | int):
+        if not isinstance(chosen, str) and not is_number(chosen):
             chosen = [self.numbers_of(names) for names in chosen]
         promise: dict[str, Any] = {
             "epsilon": self.epsilon, "delta": self.delta, "adjacency": self.adjacency,

@@ -23,14 +23,14 @@ from affinedp.arrays import FloatArray
 from affinedp.domains.manifold import AffineManifold
 from affinedp.domains.text import LinearEquations
 from affinedp.errors import IdentifiableEntriesError, counted
-from affinedp.exact.numbers import meaning, rounded_up
+from affinedp.exact.numbers import meaning, real_number, rounded_up
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.neighbours.free_sets import FreeSetAdjacency
 from affinedp.neighbours.given_directions import DirectionAdjacency
 from affinedp.neighbours.joint import JointAdjacency
 from affinedp.neighbours.people import amount_words, unit_of
-from affinedp.tables.describe import TableDescription, amounts_of, number
+from affinedp.tables.describe import TableDescription, amounts_of
 from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError, listed
 from affinedp.tables.relations import Relation, column_relations
@@ -91,13 +91,14 @@ def neighbours_of(
     description: TableDescription, layout: Layout, manifold: AffineManifold
 ) -> TableNeighbours:
     """Return the neighbours that were asked for."""
+    _refuse_unmoved(description, layout)
     if description.has_values:
         return _row_neighbours(description, layout, manifold)
     if isinstance(description.mu, Mapping):
         mu = layout.by_column(description.mu, math.nan, "mu")
         size = "its column's μ"
     else:
-        mu = np.full(manifold.n, number(description.mu, "mu"))
+        mu = np.full(manifold.n, real_number(description.mu, "mu"))
         size = f"μ = {float(description.mu):g}"
     if description.adjacency == "circuits":
         words = (
@@ -146,6 +147,21 @@ def neighbours_of(
         columns = np.hstack([part.span() for part in parts])
         return TableNeighbours(DirectionAdjacency(manifold, columns, unit=unit), words, warnings)
     return TableNeighbours(JointAdjacency(parts, unit=unit), words, warnings)
+
+
+def _refuse_unmoved(description: TableDescription, layout: Layout) -> None:
+    """Refuse private columns that no neighbour moves: they would have no noise."""
+    sizes = description.mu if isinstance(description.mu, Mapping) else {}
+    own = set(layout.private.tolist()) - set(layout.totals)
+    cells = {layout.columns[entry % len(layout.columns)] for entry in own}
+    for name, size in sizes.items():
+        if name in cells and not any(amounts_of(size)):
+            raise TableError(
+                f"mu is 0 for {name!r}, so nobody moves it and it would be published as it is: "
+                "name it in public if that is meant, or say how far a person moves it",
+                "",
+                name,
+            )
 
 
 def _row_neighbours(

@@ -11,7 +11,14 @@ import numpy as np
 from affinedp.arrays import IntArray
 from affinedp.tables.counting import column_of, label_codes
 from affinedp.tables.frames import given_table
-from affinedp.tables.refusals import OTHER_LABELS, TableError, closest, has_no_label, listed
+from affinedp.tables.refusals import (
+    OTHER_LABELS,
+    TableError,
+    closest,
+    has_no_label,
+    listed,
+    one_label_each,
+)
 
 EVERYWHERE = "everywhere"
 
@@ -52,6 +59,7 @@ class Places:
         return found
 
 
+@one_label_each()
 def places_of(table: Any, levels: Sequence[str] | None = None) -> Places:
     """Return the tree of places that a table names, one row for each at the bottom."""
     frame = given_table(table).frame

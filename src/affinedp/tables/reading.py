@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,7 +9,8 @@ import numpy as np
 
 from affinedp.arrays import EPS, FloatArray, IntArray
 from affinedp.errors import counted
-from affinedp.tables.describe import TableDescription, number
+from affinedp.exact.numbers import real_number
+from affinedp.tables.describe import TableDescription
 from affinedp.tables.frames import numbers_of
 from affinedp.tables.layout import Layout, layout_of
 from affinedp.tables.refusals import SUMS_OF_VALUES, TableError, listed, row_words
@@ -49,9 +49,7 @@ def read_points(
             layout.name(full[0]),
         )
     if bound is not None:
-        limit = number(bound, "bound")
-        if not 0 < limit < math.inf:
-            raise TableError(f"bound must be positive, not {bound}")
+        limit = real_number(bound, "bound", positive=True)
         beyond = np.abs(points[:, layout.private]) > limit
         if beyond.any():
             name = layout.names[int(np.argwhere(beyond)[0][1])]

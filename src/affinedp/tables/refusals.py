@@ -11,6 +11,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from typing import Any
 
+import numpy as np
+
 from affinedp.errors import AffineDPError
 
 SHOWN = 6
@@ -94,6 +96,12 @@ def closest(word: Any, known: Iterable[Any]) -> str:
     """Return a hint at a known name that looks like ``word``, or nothing."""
     close = difflib.get_close_matches(str(word), [str(name) for name in known], n=1)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def is_label(given: Any, label: Any) -> bool:
+    """Return whether what is given is this public label: "1" is not 1, and neither is True."""
+    truths = {isinstance(one, bool | np.bool_) for one in (given, label)}
+    return len(truths) == 1 and bool(given == label)
 
 
 def same(name: str) -> str:
