@@ -669,7 +669,8 @@ def test_a_refusal_does_not_name_an_epsilon_that_does_not_fit(address):
         for epsilon in (0.1, 0.2, 0.3):
             ledger.charge(guarantee("laplace", epsilon), fingerprint="f")
         assert ledger.remaining < 0.4
-        with pytest.raises(BudgetExceededError, match="of which 0.399999 is left"):
+        words = "0.399999 of ε = 1 at δ = 0 is left, and this release needs 0.4"
+        with pytest.raises(BudgetExceededError, match=words):
             ledger.charge(guarantee("laplace", 0.4), fingerprint="f")
 
 
