@@ -305,8 +305,9 @@ def test_counts_of_people_who_move_are_never_worse_than_geometric_cells(case, ep
         out = design.release(table).table.iloc[0]
         assert out["t"] == 12  # the number of people is public
         assert out[list("abcdef")].sum() == pytest.approx(12)
-        with pytest.raises(TableError, match="whole"):
-            release.release(table.assign(a=1.5, b=2.5))
+        if design.mechanism.noise.whole:  # real noise may be less
+            with pytest.raises(TableError, match="whole"):
+                release.release(table.assign(a=1.5, b=2.5))
 
 
 def test_counts_in_parts_are_shared_out():
