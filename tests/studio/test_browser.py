@@ -275,8 +275,14 @@ def test_an_example_of_people_starts_with_one_person(studio, page):
     assert "95.3 of 100 sure" in page.text("odds-before")
     assert "73.2 of 100 sure" in page.text("odds-after")
     words = page.driver.execute_script("return document.getElementById('view-numbers').innerText")
-    for piece in ("ε bounds how sure", "δ is a small", "the most that one person can change",
-                  "The law is the shape", "shaped like the changes", "Definition 4 of the paper"):  # fmt: skip
+    for piece in (
+        "ε bounds how sure",
+        "δ is a small",
+        "the most that one person can change",
+        "The law is the shape",
+        "shaped like the changes",
+        "Definition 4 of the paper",
+    ):
         assert piece in words
 
 
