@@ -273,7 +273,7 @@ def test_tables_of_prefixes_and_ranges():
     ("options", "words"),
     [
         ({"workloads": {0: "prefixes"}}, "'prefix', 'ranges' or a matrix"),
-        ({"workloads": {2: "prefix"}}, "the attribute 2"),
+        ({"workloads": {2: "prefix"}}, "an attribute must be a whole number from 0 to 1, not 2"),
         ({"workloads": {0: np.eye(3)}}, "one column for each of the 4 values"),
         ({"workloads": {0: np.zeros((1, 4))}}, "no row without"),
         ({"workloads": {0: "prefix"}, "adjacency": "replace"}, "adjacency='person'"),
