@@ -50,7 +50,8 @@ class AffineDPWarning(UserWarning):
 def outside() -> int:
     """Return the ``stacklevel`` of a warning that is shown at the caller's line, not at ours."""
     level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("affinedp."):
+    ours = ("affinedp.", "contextlib")  # which calls what one_thread() decorates
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(ours):
         level, frame = level + 1, frame.f_back
     return level
 
