@@ -143,7 +143,7 @@ def test_a_gradient_that_is_not_that_of_the_function_is_not_used():
 @pytest.mark.parametrize("delta", [1e-6, 0.0])
 def test_it_is_sharper_and_its_intervals_hold(delta):
     made = adp.design_tangent(M, concentration, epsilon=1.0, delta=delta, gradient=slope)
-    runs, truth = 240, concentration(X)
+    runs, truth = 480, concentration(X)
     found = [made.release(X) for _ in range(runs)]
     hits = sum(one.low <= truth <= one.high for one in found)
     assert stats.binom.cdf(hits, runs, 0.93) > 1e-6
@@ -151,8 +151,8 @@ def test_it_is_sharper_and_its_intervals_hold(delta):
     assert abs(errors.mean()) < 5 * errors.std() / math.sqrt(runs)
     whole = adp.design(M, epsilon=1.0, delta=delta, law="gaussian" if delta else "auto")
     plain = np.array([concentration(X + e) for e in whole.sample(2000, seed=1)])
-    # about 0.7, with a deviation of 0.035 over so many runs
-    assert errors.std() < 0.9 * plain.std()
+    # about 0.7; tails are heavy, so it takes many runs to tell
+    assert errors.std() < 0.85 * plain.std()
 
 
 def test_a_table_that_was_released_is_a_free_first_look(tmp_path):
