@@ -21,7 +21,7 @@ import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -40,8 +40,9 @@ TINY = 1e-10
 LEAST_WEIGHT = 1e-9
 # Below this part of the largest, a root of what is asked is 0; and the precision of such numbers.
 ASKED, LITTLE = 1e-7, 1e-8
-# How much of all weights alike is tried, where the largest variance is to be least.
-MIXED = (0.0, 1e-6, 1e-5, 1e-4, 1e-3, 0.003, 0.01, 0.03, 0.1, 0.3)
+# What the mean logarithm of weights counts for, where the largest variance is to be least: each is
+# where the next begins, and the last leaves a gap of four times as much.
+BARRIERS = (1e-2, 1e-3, 1e-4, 1e-5, 2e-7)
 ITERATIONS = 500
 # λ is a power of this, searched with smaller and smaller steps.
 STEP = 1.25
@@ -81,12 +82,12 @@ def least_workloads(
             "where the least is certain: take objective='sum', or ask for values of the others"
         )
     split = _Split.of(sizes, turned, wanted, blocks, weights)
-    with Progress("least noise for margins"):
+    with Progress("least noise for margins") as progress:
         if len(turned) == 1:
             workload = workloads[turned[0]]
             assert workload is not None
-            return _one(split, workload, objective)
-        return _several(split, [one for one in workloads if one is not None])
+            return _one(split, workload, objective, progress)
+        return _several(split, [one for one in workloads if one is not None], progress)
 
 
 @dataclass(frozen=True, eq=False)
@@ -187,7 +188,7 @@ def _ascended(
     """Where a function is largest, by L-BFGS."""
     from scipy.optimize import minimize
 
-    options = {"maxiter": ITERATIONS, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-10}
+    options = {"maxiter": ITERATIONS, "maxcor": 60, "ftol": 1e-15, "gtol": 1e-10}
     found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", options=options)
     return np.asarray(found.x)
 
@@ -258,25 +259,37 @@ class _Single:
         alone = zip(self.shares, given, self.needs)
         return math.fsum([*found, *(s * math.sqrt(b) for s, (_, b), one in alone if not one)])
 
-    def slope(self, x: FloatArray) -> tuple[float, FloatArray]:
-        """The logarithm of it and its slope, with minus signs, by logarithms of weights."""
+    def bound(self, w: FloatArray, o: FloatArray) -> float:
+        """What no Gaussian mechanism goes below, at squared sensitivity 1."""
+        given = self.grams(o)
+        return self.value(self.roots(w, given, least=0.0), given) ** 2
+
+    def slope(self, x: FloatArray, barrier: float) -> tuple[float, FloatArray]:
+        """The logarithm of it and its slope, with minus signs, by logarithms of weights.
+
+        For the largest variance a barrier t times the mean logarithms of w and o is added.  Where
+        that is greatest, diag X ≤ 1 + 2t and every variance is at most value² (1 + 2t): weights
+        may vanish otherwise, and determine no noise.
+        """
         n = self.workload.size
         w, o = _weights(x[:n]), _weights(x[n:]) if self.largest else np.zeros(0)
         given = self.grams(o)
         roots = self.roots(w, given)
         value = self.value(roots, given)
         by_w = np.sum([self.shares[i] * root.diagonal for i, root in roots.items()], axis=0) / 2
-        slopes = [by_w - w * by_w.sum()]
-        if self.largest:
-            by_o = self._by_asked({i: one.inverse() for i, one in roots.items()}, given)
-            slopes.append(o * (by_o - o @ by_o))
-        return -math.log(value), -np.concatenate(slopes) / value
+        by_w = by_w - w * by_w.sum()
+        if not self.largest:
+            return -math.log(value), -by_w / value
+        by_o = self._by_asked({i: one.inverse() for i, one in roots.items()}, given)
+        by_o = o * (by_o - o @ by_o)
+        away = barrier * float(np.log(w).mean() + np.log(o).mean())
+        slopes = by_w / value + barrier * (1 / n - w), by_o / value + barrier * (1 / len(o) - o)
+        return -math.log(value) - away, -np.concatenate(slopes)
 
     def reached(self, w: FloatArray, o: FloatArray) -> float:
         """The largest variance of the noise for these weights, at squared sensitivity 1."""
         given = self.grams(o)
-        roots = self.roots(w, given)
-        factors = {i: root.factor for i, root in roots.items()}
+        factors = {i: root.factor for i, root in self.roots(w, given).items()}
         alone = zip(self.shares, given, self.needs)
         seen = sum(self.shares[i] * (one**2).sum(axis=1) for i, one in factors.items())
         seen = seen + math.fsum(s * math.sqrt(b) for s, (_, b), needs in alone if not needs)
@@ -299,7 +312,9 @@ class _Single:
         return np.concatenate([own if has else [total] for has, own, total in each])
 
 
-def _one(split: _Split, workload: Workload, objective: Objective) -> WorkloadPlan:
+def _one(
+    split: _Split, workload: Workload, objective: Objective, progress: Progress
+) -> WorkloadPlan:
     """The least noise, up to what is computed in doubles."""
     n, j = workload.size, split.turned[0]
     margins = 1 + max(place for asks in split.asks.values() for _, place, _, _ in asks)
@@ -309,15 +324,15 @@ def _one(split: _Split, workload: Workload, objective: Objective) -> WorkloadPla
             (inside if own else beside)[row, place] = weight * spread
     shares = np.array([split.share(S) for S in split.beside])
     problem = _Single(workload, shares, inside, beside, objective == "largest")
-    x = _ascended(problem.slope, np.zeros(n + sum(problem.counts) * problem.largest))
-    w, o = _weights(x[:n]), _weights(x[n:]) if problem.largest else x[n:]
+    x, found = np.zeros(n + sum(problem.counts) * problem.largest), []
+    for done, barrier in enumerate(BARRIERS if problem.largest else (0.0,)):
+        progress.update(done / len(BARRIERS))
+        x = _ascended(partial(problem.slope, barrier=barrier), x)
+        found.append((_weights(x[:n]), _weights(x[n:]) if problem.largest else x[n:]))
+    bound = max(problem.bound(*one) for one in found)
+    # the last ones may be so small that rounding determines the noise
+    w, o = min(found, key=lambda one: problem.reached(*one)) if problem.largest else found[0]
     given = problem.grams(o)
-    bound = problem.value(problem.roots(w, given, least=0.0), given) ** 2
-    if problem.largest:
-        # where weights vanish, noise is not determined by them: some of all weights does it
-        mixed = [((1 - s) * w + s / n, (1 - s) * o + s / len(o)) for s in MIXED]
-        w, o = min(mixed, key=lambda one: problem.reached(*one))
-        given = problem.grams(o)
     bases: list[Basis] = []
     uses, t = np.full((len(split.beside), len(split.sizes)), -1), {}
     roots = problem.roots(w, given)
@@ -414,12 +429,15 @@ class _Sum:
         return np.sqrt(np.bincount(self.block, each))
 
 
-def _several(split: _Split, workloads: list[Workload]) -> WorkloadPlan:
+def _several(split: _Split, workloads: list[Workload], progress: Progress) -> WorkloadPlan:
     """Products of bases, for every set of plain attributes the best of a curve of them."""
     curves = {one.key: _Curve(one) for one in workloads}
     own = [curves[one.key] for one in workloads]
     sums = {S: _Sum.of(split, S) for S in split.beside}
-    chosen = {S: _best_bases(one, own) for S, one in sums.items()}
+    chosen: dict[int, tuple[int, ...]] = {}
+    for S, one in sums.items():
+        progress.update(len(chosen) / len(sums))
+        chosen[S] = _best_bases(one, own)
     bases: list[Basis] = []
     made: dict[tuple[str, int], int] = {}
     uses = np.full((len(split.beside), len(split.sizes)), -1)
