@@ -182,15 +182,28 @@ def best_scales(
     sums = np.array([np.abs(rows @ directions.T).sum(axis=0) for rows in groups])
     if sums.shape[1] <= _LOOKED_AT:
         sums = np.unique((sums / sums.max()).round(9), axis=1) * sums.max()
-    squares = np.array([rows.T @ rows for rows in groups])
+    rows = np.vstack(list(groups))
+    group = np.repeat(np.arange(len(groups)), [len(own) for own in groups])
+    prices = None
+    if len(rows) == rows.shape[1]:  # the noise of each row is by itself
+        with suppress(np.linalg.LinAlgError):
+            inverse = np.linalg.inv(rows)
+            prices = np.bincount(group, ((weight @ inverse) * inverse).sum(axis=0))
+
+    def error_by_group(scales: FloatArray) -> FloatArray:
+        """Which part of the error the noise of each group makes."""
+        if prices is not None:
+            return np.asarray(prices / scales**2)
+        inverse = np.linalg.inv((rows.T * scales[group] ** 2) @ rows)
+        cost = ((rows @ (inverse @ weight @ inverse)) * rows).sum(axis=1)
+        return np.asarray(scales**2 * np.bincount(group, cost))
 
     def fitted(scales: FloatArray) -> tuple[float, FloatArray]:
         scales = scales / (scales @ sums).max()
         try:
-            inverse = np.linalg.inv(np.tensordot(scales**2, squares, 1))
+            return float(error_by_group(scales).sum()), scales
         except np.linalg.LinAlgError:
             return np.inf, scales
-        return float(np.sum(weight * inverse)), scales
 
     def smooth(logs: FloatArray, sums: FloatArray, sharpness: float) -> tuple[float, FloatArray]:
         scales = np.exp(logs)
@@ -198,26 +211,25 @@ def best_scales(
         top = norms.max()
         shares = np.exp(sharpness * (norms - top))
         largest = top + np.log(shares.sum()) / sharpness
-        inverse = np.linalg.inv(np.tensordot(scales**2, squares, 1))
-        spread = inverse @ weight @ inverse
-        error = float(np.sum(weight * inverse))
-        slope = scales * (sums @ shares) / (shares.sum() * largest)
-        slope -= scales**2 * np.tensordot(squares, spread, 2) / error
+        by_group = error_by_group(scales)
+        error = by_group.sum()
+        slope = scales * (sums @ shares) / (shares.sum() * largest) - by_group / error
         return 2 * np.log(largest) + np.log(error), 2 * slope
 
     def descended(scales: FloatArray, sharpness: float) -> tuple[float, FloatArray]:
         longest = np.argsort(-(scales @ sums), kind="stable")[:_LOOKED_AT]
-        with np.errstate(all="ignore"):  # a line search may step onto a singular strategy
+        with np.errstate(all="ignore"), suppress(np.linalg.LinAlgError):
+            # a line search may step onto a singular strategy
             end = minimize(
                 smooth, np.log(scales), (sums[:, longest], sharpness), jac=True,
                 method="L-BFGS-B", options={"maxiter": _SCALE_STEPS},
             )  # fmt: skip
             return fitted(np.exp(end.x))
+        return np.inf, scales
 
     found = [fitted(start) for start in starts]
-    with suppress(np.linalg.LinAlgError):
-        found += [descended(scales, _BLUNT) for _, scales in found]
-        found.append(descended(min(found, key=lambda end: end[0])[1], _SHARP))
+    found += [descended(scales, _BLUNT) for _, scales in found]
+    found.append(descended(min(found, key=lambda end: end[0])[1], _SHARP))
     return min(found, key=lambda end: end[0])
 
 
