@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,6 +20,27 @@ import numpy as np
 STEPS_PER_CALL = 500_000
 # Numbers that a search works on in Python, about a quarter of a second, before it is compiled.
 PLAIN_NUMBERS = 100_000
+
+
+@contextlib.contextmanager
+def uninterrupted() -> Iterator[None]:
+    """Let Ctrl-C wait until the block has ended.
+
+    numba that was interrupted while it was loaded, or looked up a type for the first time, fails
+    for the rest of the process: searches that keep the best so far go on in it.
+    """
+    told: list[Any] = []
+    handler = signal.getsignal(signal.SIGINT)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield
+        return
+    signal.signal(signal.SIGINT, lambda *what: told.append(what))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if told:
+            handler(*told[0])
 
 
 class Compiled:
@@ -38,11 +61,13 @@ class Compiled:
     @functools.cached_property
     def fast(self) -> Callable[..., Any]:
         """Compiled, with an on-disk cache, or without one where no cache can be written."""
-        import numba
+        with uninterrupted():
+            import numba
 
-        fast: Any = numba.njit(self._function)
-        with contextlib.suppress(RuntimeError):  # there is no place for one
-            fast._cache = _forgiving_cache(self._function)
+            fast: Any = numba.njit(self._function)
+            with contextlib.suppress(RuntimeError):  # there is no place for one
+                fast._cache = _forgiving_cache(self._function)
+            fast.compile = uninterrupted()(fast.compile)
         found: Callable[..., Any] = fast
         return found
 

@@ -2,6 +2,8 @@
 
 import importlib.util
 import itertools
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -160,3 +162,34 @@ def test_no_place_for_a_cache_is_no_trouble(tmp_path, monkeypatch):
     (tmp_path / "made.py").write_text(SOURCE)
     monkeypatch.setattr("numba.core.caching.CacheImpl._locator_classes", [])
     assert fresh(tmp_path)(3) == 6
+
+
+INTERRUPTED = """
+import signal, sys
+from affinedp.compiling import compiled
+
+class Interrupting:
+    def find_spec(self, name, path, target=None):
+        if name == "numba.core.types":
+            sys.meta_path.remove(self)
+            signal.raise_signal(signal.SIGINT)
+
+@compiled
+def double(x):
+    return 2 * x
+
+sys.meta_path.insert(0, Interrupting())
+try:
+    double(1.0)
+except KeyboardInterrupt:
+    print("interrupted,", double(2.0))
+"""
+
+
+def test_numba_is_whole_after_it_was_interrupted(tmp_path):
+    """Ctrl-C waits until it is loaded: searches that keep the best so far go on with it."""
+    (tmp_path / "script.py").write_text(INTERRUPTED)
+    ran = subprocess.run(
+        [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=300
+    )
+    assert ran.stdout == "interrupted, 4.0\n", ran.stderr
