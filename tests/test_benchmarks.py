@@ -162,6 +162,13 @@ def test_what_loops_pay_is_what_was_measured():
     assert all(rounded_like(said, float(row[2][1])) for said, row in zip(aware, rows))
 
 
+def test_what_steps_of_a_sensor_cost_is_what_was_measured():
+    pattern = r"is ([\d.]+) times the noise that hides x\(0\), and ([\d.]+) with `Dither\(bits=4"
+    said = re.search(pattern, PAGES["docs/explanation/sensors.md"]).groups()
+    for cell, column in zip(said, ("readings", "dither 4"), strict=True):
+        assert rounded_like(cell, measured(column, "room, 96 steps"))
+
+
 def test_gains_of_knorm_noise_are_those_measured():
     said = re.search(r"(\d) to (\d) times less squared error", PAGES["docs/howto/choose.md"])
     (rows,) = [kept for own, kept in MEASURED if {"hull", "best K", "Gaussian"} <= set(own)]
