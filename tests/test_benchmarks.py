@@ -185,10 +185,12 @@ def test_speed_beside_a_peer_is_said_where_it_is_measured(page):
 
 
 def test_close_to_the_least_possible_as_the_readme_says():
-    said = re.search(r"within [\d.]+ to ([\d.]+) of it in small dimensions", PAGES["README.md"])
-    (rows,) = [kept for own, kept in MEASURED if {"best/bound", "r", "wanted"} <= set(own)]
-    ratios = [float(row[5]) for row in rows if int(row[1]) < 10]
-    assert round(max(ratios), 1) <= float(said[1])
+    said = re.search(r"within 1\.0 to ([\d.]+) of it for up to (\d+) numbers", PAGES["README.md"])
+    (rows,) = [kept for own, kept in MEASURED if {"problem", "numbers", "bound"} <= set(own)]
+    small = [row for row in rows if number(row[1]) <= int(said[2])]
+    error, bound = ([float(row[at].replace(",", "")) for row in small] for at in (6, 7))
+    assert len(small) > 9
+    assert max(mine / least for mine, least in zip(error, bound)) <= float(said[1])
 
 
 def test_quick_runs_what_fits_and_then_what_nobody_has_timed(monkeypatch):
