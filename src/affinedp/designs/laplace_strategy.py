@@ -20,7 +20,6 @@ fewer as well.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -207,17 +206,19 @@ def best_scales(
 
     def descended(scales: FloatArray, sharpness: float) -> tuple[float, FloatArray]:
         longest = np.argsort(-(scales @ sums), kind="stable")[:_LOOKED_AT]
-        with np.errstate(all="ignore"):  # a line search may step onto a singular strategy
-            end = minimize(
-                smooth, np.log(scales), (sums[:, longest], sharpness), jac=True,
-                method="L-BFGS-B", options={"maxiter": _SCALE_STEPS},
-            )  # fmt: skip
-            return fitted(np.exp(end.x))
+        try:
+            with np.errstate(all="ignore"):
+                end = minimize(
+                    smooth, np.log(scales), (sums[:, longest], sharpness), jac=True,
+                    method="L-BFGS-B", options={"maxiter": _SCALE_STEPS},
+                )  # fmt: skip
+                return fitted(np.exp(end.x))
+        except np.linalg.LinAlgError:  # a line search stepped onto a singular strategy
+            return np.inf, scales
 
     found = [fitted(start) for start in starts]
-    with suppress(np.linalg.LinAlgError):
-        found += [descended(scales, _BLUNT) for _, scales in found]
-        found.append(descended(min(found, key=lambda end: end[0])[1], _SHARP))
+    found += [descended(scales, _BLUNT) for _, scales in found]
+    found.append(descended(min(found, key=lambda end: end[0])[1], _SHARP))
     return min(found, key=lambda end: end[0])
 
 
