@@ -162,6 +162,13 @@ def test_what_loops_pay_is_what_was_measured():
     assert all(rounded_like(said, float(row[2][1])) for said, row in zip(aware, rows))
 
 
+def test_what_steps_of_a_sensor_cost_is_what_was_measured():
+    pattern = r"is ([\d.]+) times the noise that hides x\(0\), and ([\d.]+) with `Dither\(bits=4"
+    said = re.search(pattern, PAGES["docs/explanation/sensors.md"]).groups()
+    for cell, column in zip(said, ("readings", "dither 4"), strict=True):
+        assert rounded_like(cell, measured(column, "room, 96 steps"))
+
+
 def test_gains_of_knorm_noise_are_those_measured():
     said = re.search(r"(\d) to (\d) times less squared error", PAGES["docs/howto/choose.md"])
     (rows,) = [kept for own, kept in MEASURED if {"hull", "best K", "Gaussian"} <= set(own)]
@@ -178,10 +185,12 @@ def test_speed_beside_a_peer_is_said_where_it_is_measured(page):
 
 
 def test_close_to_the_least_possible_as_the_readme_says():
-    said = re.search(r"within [\d.]+ to ([\d.]+) of it in small dimensions", PAGES["README.md"])
-    (rows,) = [kept for own, kept in MEASURED if {"best/bound", "r", "wanted"} <= set(own)]
-    ratios = [float(row[5]) for row in rows if int(row[1]) < 10]
-    assert round(max(ratios), 1) <= float(said[1])
+    said = re.search(r"within 1\.0 to ([\d.]+) of it for up to (\d+) numbers", PAGES["README.md"])
+    (rows,) = [kept for own, kept in MEASURED if {"problem", "numbers", "bound"} <= set(own)]
+    small = [row for row in rows if number(row[1]) <= int(said[2])]
+    error, bound = ([float(row[at].replace(",", "")) for row in small] for at in (6, 7))
+    assert len(small) > 9
+    assert max(mine / least for mine, least in zip(error, bound)) <= float(said[1])
 
 
 def test_quick_runs_what_fits_and_then_what_nobody_has_timed(monkeypatch):

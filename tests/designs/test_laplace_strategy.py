@@ -14,6 +14,7 @@ from affinedp.designs.laplace_strategy import (
     Problem,
     _effort,
     _smoothed_cost,
+    best_scales,
     least_laplace,
     strategy_value,
 )
@@ -334,3 +335,11 @@ def test_a_value_that_means_nothing_is_refused(
 ) -> None:
     with pytest.raises(AffineDPError, match=message):
         strategy_value(strategy, directions)
+
+
+def test_a_search_that_fails_leaves_the_others_their_ends():
+    """The second start is singular; from the first the sum of all is found not to be worth it."""
+    groups, identity = [np.eye(3), np.ones((1, 3))], np.eye(3)
+    alone, _ = best_scales(groups, identity, identity, np.array([[1.0, 1.0]]))
+    both, _ = best_scales(groups, identity, identity, np.array([[1.0, 1.0], [1e-200, 1.0]]))
+    assert both == alone < 3.01

@@ -293,6 +293,15 @@ def test_opendp_measurement(mechanisms):
         assert measurement.map(2.0) == pytest.approx(factor * expected, rel=1e-12)
 
 
+def test_opendp_measures_counts_of_a_tree_and_no_margins():
+    measurement = adp.design_tree([-1, 0, 0], epsilon=1.0).make_measurement()
+    whole, left, right = measurement([30, 10, 20])
+    assert left + right == whole
+    assert measurement.map(1) == pytest.approx(1.0, abs=1e-9)
+    with pytest.raises(adp.AffineDPError, match="release margins and trajectories here"):
+        adp.design_margins((2, 3), [(0,)], epsilon=1.0).make_measurement()
+
+
 def test_dp_event(mechanisms):
     events = pytest.importorskip("dp_accounting").dp_event
     gaussian = mechanisms["gaussian"].dp_event()

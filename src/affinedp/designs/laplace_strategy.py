@@ -218,14 +218,15 @@ def best_scales(
 
     def descended(scales: FloatArray, sharpness: float) -> tuple[float, FloatArray]:
         longest = np.argsort(-(scales @ sums), kind="stable")[:_LOOKED_AT]
-        with np.errstate(all="ignore"), suppress(np.linalg.LinAlgError):
-            # a line search may step onto a singular strategy
-            end = minimize(
-                smooth, np.log(scales), (sums[:, longest], sharpness), jac=True,
-                method="L-BFGS-B", options={"maxiter": _SCALE_STEPS},
-            )  # fmt: skip
-            return fitted(np.exp(end.x))
-        return np.inf, scales
+        try:
+            with np.errstate(all="ignore"):
+                end = minimize(
+                    smooth, np.log(scales), (sums[:, longest], sharpness), jac=True,
+                    method="L-BFGS-B", options={"maxiter": _SCALE_STEPS},
+                )  # fmt: skip
+                return fitted(np.exp(end.x))
+        except np.linalg.LinAlgError:  # a line search stepped onto a singular strategy
+            return np.inf, scales
 
     found = [fitted(start) for start in starts]
     found += [descended(scales, _BLUNT) for _, scales in found]

@@ -246,7 +246,7 @@ def whole_array(value: Any, name: str) -> NDArray[Any]:
     given = given.astype(object)
     for place, item in np.ndenumerate(given):
         if not isinstance(item, numbers.Integral) or isinstance(item, bool):
-            raise AffineDPError(f"{name} must be whole numbers, and {_at(name, place)} is none")
+            raise AffineDPError(f"{name} must be whole numbers, and {_at(name, place)} is not")
         if abs(int(item)) > LARGEST_COUNT:
             raise AffineDPError(f"{_at(name, place)} is beyond double precision: {WAY_OUT}")
     try:

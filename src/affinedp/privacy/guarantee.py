@@ -288,8 +288,9 @@ class Guarantee(Locked):
 
         def event(law: str, loss: float) -> Any:
             if pair_of(law, loss) is not None:
-                # of two answers the wrong one with probability p/2 = 1 / (1 + e^ε), rounded down
-                return events.RandomizedResponseDpEvent(2 / (1 + math.exp(loss)) * (1 - 8 * EPS), 2)
+                # randomised response is discrete Laplace noise of scale 1/ε under a step of 1: the
+                # loss is ε or −ε.  (dp_accounting counts its event of that name once, not n times)
+                return events.DiscreteLaplaceDpEvent(float(np.nextafter(loss, np.inf)), 1)
             if law not in ("gaussian", "laplace"):
                 raise AffineDPError(f"dp_accounting has no event for a loss of {law!r}")
             kind = events.GaussianDpEvent if law == "gaussian" else events.LaplaceDpEvent

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.budget.ledger import Ledger, Rows, charged_releases, checked_ledger, paying
+from affinedp.domains.base import Counts
 from affinedp.domains.reading import held
 from affinedp.errors import AffineDPError, MissingExtraError
 from affinedp.exact.numbers import rounded_up
@@ -108,8 +109,16 @@ def make_measurement(mechanism: MechanismRecord, prepared: Prepared) -> Any:
         import opendp.prelude as opendp
     except ImportError:
         raise MissingExtraError("opendp", "opendp") from None
+    size = getattr(mechanism.domain, "n", None)
+    if size is None:
+        raise AffineDPError(
+            "an OpenDP measurement takes a list of numbers and gives one: release margins and "
+            "trajectories here, and compose them with dp_event()"
+        )
     # process-wide switches of OpenDP: the measurement is defined in Python
     opendp.enable_features("contrib", "honest-but-curious")
+    counts = isinstance(mechanism.domain, Counts)
+    atoms = opendp.atom_domain(T="i64") if counts else opendp.atom_domain(T=float, nan=False)
     sampler_of(mechanism, prepared)  # refused here, not when it is measured
     sensitivity = Fraction(mechanism.guarantee.sensitivity)
     gaussian = mechanism.law == "gaussian"
@@ -124,9 +133,7 @@ def make_measurement(mechanism: MechanismRecord, prepared: Prepared) -> Any:
         return rounded_up(distance * distance / 2 if gaussian else distance)
 
     return opendp.m.make_user_measurement(
-        input_domain=opendp.vector_domain(
-            opendp.atom_domain(T=float, nan=False), size=mechanism.manifold.n
-        ),
+        input_domain=opendp.vector_domain(atoms, size=size),
         input_metric=opendp.user_distance(f"neighbour steps; {mechanism.guarantee.neighbours}"),
         output_measure=opendp.zero_concentrated_divergence()
         if gaussian

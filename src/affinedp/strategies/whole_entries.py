@@ -50,7 +50,7 @@ class WholeEntries(Projected):
         if np.abs(missed).max(initial=0.0) <= CLOSE * max(1.0, np.abs(moved).max(initial=0.0)):
             return None
         basis = dense(self.basis)
-        bare = moved - basis @ np.linalg.lstsq(basis, moved)[0]
+        bare = moved - basis @ np.linalg.lstsq(basis, moved, rcond=None)[0]
         longest = bare[:, int(np.argmax(np.linalg.norm(bare, axis=0)))]
         return np.asarray(longest / np.abs(longest).max())
 

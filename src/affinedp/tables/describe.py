@@ -425,7 +425,7 @@ def check_labels(name: Any, labels: Sequence[Any]) -> None:
         if not _is_plain(label):
             raise _no_label(label)
     if not isinstance(name, str):
-        raise AffineDPError(f"in a file, names are texts, and {name!r} is none: rename it")
+        raise AffineDPError(f"in a file, names are texts, and {name!r} is not one: rename it")
 
 
 def _check_said(meant: Any, found: Any) -> None:

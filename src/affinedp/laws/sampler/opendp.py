@@ -33,7 +33,7 @@ def check_opendp_scale(scale: int | Fraction) -> None:
             "this noise is too large for OpenDP's sampler, which has 64 bits: leave out sampler"
         )
     if Fraction(float(scale)) != scale:
-        raise AffineDPError(f"OpenDP's sampler takes a float for the scale, and {scale} is none")
+        raise AffineDPError(f"OpenDP's sampler takes a float for the scale, and {scale} is not one")
 
 
 @dataclass(frozen=True)
