@@ -400,6 +400,25 @@ def test_few_running_totals(horizon: int, twelve: adp.Mechanism) -> None:
     assert summed.design.error <= prefix * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("unit", [1e-12, 1e-6, 1e12])
+def test_the_units_of_inputs_and_states_do_not_matter(unit: float) -> None:
+    A, C = [[0.98, 0.1], [0.0, 0.5]], [[1.0, 0.0]]
+    wanted = noise_by_time(design_input_noise((A, [[0.0], [0.5]], C), EPSILON, DELTA, mu=0.1))
+    inputs = design_input_noise((A, [[0.0], [0.5 * unit]], C), EPSILON, DELTA, mu=0.1 / unit)
+    hidden = [[0.98, 0.1 / unit], [0.0, 0.5]], [[0.0], [0.5 * unit]], C
+    states = design_input_noise(hidden, EPSILON, DELTA, mu=0.1)
+    for m in (inputs, states):
+        assert noise_by_time(m) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_the_first_output_shows_what_came_before() -> None:
+    late = ([[0.0, 1.0], [0.0, 0.0]], [[0.0], [1.0]], [[1.0, 0.0]])
+    for plant in (([[0.9]], [[1.0]], [[1.0]]), late):
+        first = design_input_noise(plant, EPSILON, DELTA, horizon=1)
+        always = design_input_noise(plant, EPSILON, DELTA)
+        assert noise_by_time(first) == pytest.approx(noise_by_time(always))
+
+
 def test_a_horizon_that_shows_nothing() -> None:
     with pytest.raises(adp.AffineDPError, match="no noise is needed"):
         design_input_noise(([[1.0]], [[1.0]], [[1.0]]), EPSILON, DELTA, horizon=1)

@@ -182,14 +182,14 @@ def designed(
 ) -> Mechanism:
     """Return the least noise with a sensitivity of at most ``limit``."""
     largest = checked_objective(objective, cost) == "largest"
-    shown = neighbours.domain.system.order + 2
-    if neighbours.domain.horizon is not None:
-        shown = min(shown, neighbours.steps_to_remember + 1)
-    response = np.abs(neighbours.domain.system.impulse(shown))
+    given, asked = _checked(neighbours), neighbours.domain.horizon
+    shown = given.domain.system.order + 2
+    if given.domain.horizon is not None:
+        shown = min(shown, given.steps_to_remember + 1)
+    response = np.abs(given.domain.system.impulse(shown))
     if not response.any():
         raise AffineDPError("the outputs do not depend on what is private: no noise is needed")
-    weight = _weight(cost, neighbours.domain.system.outputs)
-    given, asked = _checked(neighbours), neighbours.domain.horizon
+    weight = _weight(cost, given.domain.system.outputs)
     # outputs of about unit size: a power of two goes into the filter, exactly
     size = math.frexp(float(response.max()))[1]
     unit = _larger(given.domain.system, math.ldexp(1.0, -size))
