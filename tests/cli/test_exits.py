@@ -214,10 +214,13 @@ def test_help_shows_the_tables_of_files(monkeypatch):
         assert f"that in {table}" in said or f"that of {table}" in said
 
 
-@pytest.mark.parametrize("command", ["control design", "control plant", "design", "discover"])
+@pytest.mark.parametrize(
+    "command", ["", "control", "control design", "control plant", "consensus keys", "design"]
+)
 def test_help_fits_80_columns_and_names_no_type_of_a_flag(monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
     said = CliRunner().invoke(app, [*command.split(), "--help"]).output
     assert "<bool>" not in said
+    assert "``" not in said
     # a choice that is folded cannot be read
     assert re.search(r"<[^>\n]*$", said, re.MULTILINE) is None

@@ -259,7 +259,8 @@ def broker(
             say_json({"address": started.address})
             sys.stdout.flush()
         typer.echo(f"broker: listening at {started.address}", err=True)
-        stop.wait()
+        while not stop.wait(LOOK):  # a wait without an end may miss a signal that comes just before
+            pass
 
 
 def eavesdrop(
