@@ -1,7 +1,9 @@
 """Noise that is designed for sensors with steps: what is stated is what is sent; who listens."""
 
+import json
 import math
 import re
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -400,3 +402,25 @@ def test_a_file_that_states_impossible_noise_is_refused(factor, added):
         Sent(factor, added)
     with pytest.raises(AffineDPError, match="another number of outputs"):
         office(96).with_design(sent=Sent(1.0, (0.0, 0.0))).report()
+
+
+def test_of_more_steps_than_a_run_has_the_first_is_sent(tmp_path):
+    m = office(12, every=10**12)
+    assert noise_by_time(m) == pytest.approx(noise_by_time(office(12, every=12)))
+    assert len(eavesdropper(m).deviations) == 1
+    with Gateway(m, state=tmp_path / "run.db") as gateway:
+        assert [gateway.send([21.0]) is not None for _ in range(12)] == [True] + 11 * [False]
+
+
+@pytest.mark.parametrize("what", [{"factor": 1e308}, {"factor": 1e150, "added": [1e300]}])
+def test_a_file_that_states_absurd_noise(what, tmp_path):
+    """What is sent is computed again; the report says what the file states, or refuses it."""
+    m, file = office(12), tmp_path / "noise.json"
+    m.save(file)
+    record = json.loads(file.read_text(encoding="utf-8"))
+    record["saved"]["design"]["sent"] |= what
+    file.write_text(json.dumps(record), encoding="utf-8")
+    edited = Mechanism.load(file)
+    assert noise_by_time(edited) == pytest.approx(noise_by_time(m))
+    with suppress(AffineDPError):
+        assert "y1" in str(edited.report())

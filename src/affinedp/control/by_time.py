@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, within_range
 from affinedp.control.gateway_path import sent, sent_always
 from affinedp.control.loop_errors import first_of, unit_loadings
 from affinedp.control.plant import causal, filter_of
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@within_range
 def noise_by_time(mechanism: Mechanism, steps: int | None = None) -> FloatArray:
     """Return the standard deviation of the noise on every output, step by step.
 
@@ -332,6 +333,7 @@ class Eavesdropper:
         return figure
 
 
+@within_range
 def eavesdropper(mechanism: Mechanism) -> Eavesdropper:
     """Return what someone learns who hears all outputs and knows plant, inputs and noise.
 

@@ -162,7 +162,8 @@ class Sending:
         sensor = sensor_of(names, resolution, errors, limits)
         scales = per_output(fresh, "fresh_noise", len(names))
         chosen = () if scales is None else tuple(scales.tolist())
-        return cls(mechanism, strategy.shortened(steps), steps, int(one_of), sensor, chosen)
+        every = min(int(one_of), steps)  # then the first step alone
+        return cls(mechanism, strategy.shortened(steps), steps, every, sensor, chosen)
 
     @property
     def guarantee(self) -> Guarantee:
