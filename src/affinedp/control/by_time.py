@@ -19,7 +19,7 @@ from affinedp.control.plant import causal, filter_of
 from affinedp.domains.dynamics import ENDLESS
 from affinedp.domains.observability import output_gramian, revealed_coordinates
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.exact.numbers import generator_of, rounded_up, whole_number
+from affinedp.exact.numbers import generator_of, real_number, rounded_up, whole_number
 from affinedp.exact.systems import doubled_sum
 from affinedp.laws.base import Law
 from affinedp.mechanism import Mechanism
@@ -144,13 +144,13 @@ def noise_block(
     1
     """
     sent_always(mechanism)
+    step = 1.0 if dt is True else real_number(dt, "dt", positive=True)
     noise = sample_noise(mechanism, 1, steps, seed)[0]
     names = causal(mechanism).step_names
     try:
         import control
     except ImportError:
         raise MissingExtraError("control", "control") from None
-    step = 1.0 if dt is True else float(dt)
 
     def add(t: float, x: Any, u: Any, params: Any) -> Any:
         index = round(t / step)
@@ -361,9 +361,10 @@ def eavesdropper(mechanism: Mechanism) -> Eavesdropper:
     x1(0) at best within ± 9.64 (one standard deviation, readings taken for exact), where ...
     x2(0) at best within ± 1.55 (one standard deviation, readings taken for exact), where ...
     """
+    strategy = causal(mechanism)
     if mechanism.design.sent is not None:
         return _with_steps(mechanism, sent(mechanism)[1])
-    strategy, adjacency = causal(mechanism), mechanism.adjacency
+    adjacency = mechanism.adjacency
     steps = min(strategy.horizon, MOST_STEPS)
     if isinstance(strategy, Filter):
         assert isinstance(adjacency, Inputs)

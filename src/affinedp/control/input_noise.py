@@ -86,7 +86,7 @@ def design_input_noise(
     window : int or inf
         How many steps in a row may change; μ then bounds the root of the sum of squares.  A change
         by at most a at each of L steps has μ = a √L.
-    inputs : sequence of int or str, optional
+    inputs : int, str or sequence of these, optional
         Which inputs of ``system`` are private, by number or name; all unless given.  The others are
         public, or the same for both neighbours.
     cost : ClosedLoop or array_like, optional
