@@ -11,6 +11,7 @@ import pytest
 
 from affinedp.control import (
     ClosedLoop,
+    Dither,
     Gateway,
     design_input_noise,
     design_output_noise,
@@ -424,3 +425,16 @@ def test_a_file_that_states_absurd_noise(what, tmp_path):
     assert noise_by_time(edited) == pytest.approx(noise_by_time(m))
     with suppress(AffineDPError):
         assert "y1" in str(edited.report())
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_the_notes_state_noise_that_grows(every):
+    """Noise that starts at rest is largest at the last step; what is said is the mean square."""
+    plant = ([[1, 0.1], [0, 0.95]], [[1, 0]])
+    words = {"mu": [1, 0.1], "adjacency": "forward", "every": every}
+    m = design_output_noise(plant, 60, 1.0, 0.01, resolution=1.0, **words)
+    sent = f"{np.sqrt((noise_by_time(m) ** 2).mean()):.3g}"
+    assert f"sends noise of standard deviation {sent} " in m.notes[-2]
+    bits, noise = re.search(r"Dither\((\d+), …\): ([0-9.]+)", m.notes[-1]).groups()
+    finer = design_output_noise(plant, 60, 1.0, 0.01, resolution=Dither(int(bits), 1.0), **words)
+    assert f"{np.sqrt((noise_by_time(finer) ** 2).mean()):.3g}" == noise

@@ -195,8 +195,8 @@ class Sending:
 
     @cached_property
     def designed(self) -> FloatArray:
-        """Mean variance of the mechanism's noise on each output; the last of stationary noise."""
-        if isinstance(self.strategy, Filter):
+        """Mean variance of the mechanism's noise on each output, over the steps that are sent."""
+        if isinstance(self.strategy, Filter) and self.strategy.domain.horizon is None:
             return self.strategy.last_variances(self.mechanism.noise)
         deviations = self.strategy.deviations(self.mechanism.noise, self.steps)[:: self.every]
         return np.asarray((deviations**2).mean(axis=0))
