@@ -42,6 +42,10 @@ class LinearSystem(Part):
         if (self.A.shape, self.B.shape, self.C.shape) != ((n, n), (n, k), (p, n)) or not p * k:
             raise AffineDPError("the matrices of a linear system do not fit together")
 
+    def __repr__(self) -> str:
+        shape = f"order={self.order}, inputs={self.inputs}, outputs={self.outputs}"
+        return f"LinearSystem({shape})"
+
     @classmethod
     def static(cls, D: FloatArray) -> LinearSystem:
         """Return a system without memory, of which D is the gain."""
