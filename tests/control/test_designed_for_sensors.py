@@ -438,3 +438,13 @@ def test_the_notes_state_noise_that_grows(every):
     bits, noise = re.search(r"Dither\((\d+), …\): ([0-9.]+)", m.notes[-1]).groups()
     finer = design_output_noise(plant, 60, 1.0, 0.01, resolution=Dither(int(bits), 1.0), **words)
     assert f"{np.sqrt((noise_by_time(finer) ** 2).mean()):.3g}" == noise
+
+
+@pytest.mark.parametrize(("law", "fourth"), [("gaussian", 3.0), ("knorm", 5.6)])
+def test_simulated_noise_has_the_law_of_what_is_sent(law, fourth):
+    """Beside K-norm noise a gateway sends fresh Laplace noise: here it is nearly all."""
+    delta = 0.01 if law == "gaussian" else 0.0
+    m = design_output_noise(VEHICLE, 20, 1.0, delta, mu=[1, 0.1], law=law, resolution=5.0)
+    drawn = sample_noise(m, 20_000, 1, seed=0).ravel() / noise_by_time(m)[0]
+    assert (drawn**2).mean() == pytest.approx(1.0, abs=0.1)
+    assert (drawn**4).mean() == pytest.approx(fourth, abs=1.0)

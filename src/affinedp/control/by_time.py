@@ -104,7 +104,9 @@ def sample_noise(
     found = made.simulated(mechanism.noise, generator, runs, _steps(made, steps))[:, :: how.every]
     if not any(how.added):
         return found
-    return found + np.sqrt(how.added) * generator.standard_normal(found.shape)
+    pure = mechanism.noise.norm != 2  # then what is fresh is Laplace noise, as a gateway draws it
+    drawn = (generator.laplace if pure else generator.normal)(size=found.shape)
+    return found + np.sqrt(np.array(how.added) / (2 if pure else 1)) * drawn
 
 
 def noise_block(
