@@ -411,6 +411,8 @@ def test_of_more_steps_than_a_run_has_the_first_is_sent(tmp_path):
     assert len(eavesdropper(m).deviations) == 1
     with Gateway(m, state=tmp_path / "run.db") as gateway:
         assert [gateway.send([21.0]) is not None for _ in range(12)] == [True] + 11 * [False]
+    with pytest.raises(AffineDPError, match="a run of 13 steps is longer than the 12"):
+        Gateway(m, state=tmp_path / "longer.db", horizon=13)
 
 
 @pytest.mark.parametrize("what", [{"factor": 1e308}, {"factor": 1e150, "added": [1e300]}])

@@ -139,7 +139,12 @@ class Sending:
         """Return what a gateway sends with, or refuse it; what is left out is as designed."""
         strategy = causal(mechanism)
         most = strategy.horizon
-        steps = most if horizon is None else whole_number(horizon, "horizon", most=most)
+        steps = most if horizon is None else whole_number(horizon, "horizon")
+        if steps > most:
+            raise AffineDPError(
+                f"a run of {steps:,} steps is longer than the {most:,} that this noise is made "
+                "for: design it for this horizon, or send fewer steps"
+            )
         bodies = type(strategy) is Trajectory and type(mechanism.noise) is KNorm
         if type(mechanism.noise) is not Gaussian and not bodies:
             raise AffineDPError(
