@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from affinedp.cli import exits
 from affinedp.cli.app import app
 from affinedp.cli.options import attended
+from affinedp.cli.output import say_lines
 
 PROBLEM = """
 equations = ["a + b = c"]
@@ -128,6 +129,17 @@ def test_a_signal_while_the_lock_of_the_event_is_held(number):
             sys.setprofile(None)
     assert sent
     assert ended
+
+
+def test_lines_end_between_words_at_a_terminal(monkeypatch, capsys):
+    """A path that a terminal breaks cannot be copied; programs read whole lines."""
+    line = "what it hides and costs says affinedp report a-trial/noise.json"
+    monkeypatch.setenv("COLUMNS", "50")
+    say_lines([line])
+    assert capsys.readouterr().out == f"{line}\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    say_lines([line])
+    assert capsys.readouterr().out == f"{line}\n".replace("report ", "report\n")
 
 
 def test_warnings_go_to_standard_error(capsys):
