@@ -527,6 +527,6 @@ def check_useful(sending: Sending, plan: GatewayPlan) -> None:
     raise AffineDPError(
         f"the noise on output {worst + 1} would have a standard deviation of {noise[worst]:.3g}, "
         f"where the middle of its range is never off by more than {half[worst]:.3g}: at this "
-        "promise the sensor carries nothing useful, and nothing is drawn or charged. "
-        + ("".join(advice(sending)) or "Ask for a weaker promise, or a shorter horizon")
+        "promise the sensor carries nothing useful, and nothing is drawn or charged; "
+        + ("".join(advice(sending)) or "ask for a weaker promise, or a shorter horizon")
     )
