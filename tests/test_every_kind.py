@@ -8,6 +8,7 @@ import importlib
 import inspect
 import pickle
 import pkgutil
+import re
 import types
 from contextlib import suppress
 from dataclasses import replace
@@ -236,6 +237,14 @@ def test_saved_and_loaded(kind, tmp_path):
         assert np.array_equal(published(again, x), published(mechanism, x))
         squares = again.expected_squared_errors, mechanism.expected_squared_errors
         assert np.allclose(*squares, rtol=1e-12)
+
+
+@each
+def test_shown_with_names(kind):
+    """What has parts does not print itself as if it had none."""
+    mechanism, _ = made(kind)
+    for part in (mechanism, mechanism.adjacency, mechanism.adjacency.domain, mechanism.strategy):
+        assert re.fullmatch(r"\w+\(.+\)", repr(part), re.DOTALL)
 
 
 def arrays_of(value, seen):

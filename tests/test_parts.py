@@ -105,6 +105,7 @@ def test_a_field_at_its_default_is_left_out() -> None:
         {"kind": 3},
         {"scale": "0.1"},
         {"scale": True},
+        {"scale": 10**30},
         {"count": 1.5},
         {"names": ["a", 3]},
         {"unheard": 1},

@@ -552,8 +552,8 @@ def _is_of_type(value: Any, hint: Any) -> bool:
         return len(inner) == len(value) and all(map(_is_of_type, value, inner))
     if origin is not None:
         return isinstance(value, origin)
-    if hint is float:
-        return isinstance(value, int | float) and not isinstance(value, bool)
+    if hint is float:  # larger whole numbers are no numbers to NumPy
+        return isinstance(value, float) or (type(value) is int and value.bit_length() < 64)
     if hint is int:
         return isinstance(value, int) and not isinstance(value, bool)
     return isinstance(value, hint) if isinstance(hint, type) else True

@@ -158,6 +158,9 @@ def test_a_range_without_limits_is_refused_when_noise_is_designed(file):
         design_loop(read_loop(file))
     file.write_text(ROOM + LIMITS)
     design_loop(read_loop(file))
+    file.write_text(ROOM + LIMITS + "resolution = 20.0\n")
+    with pytest.raises(AffineDPError, match=r"carries nothing useful.* Dither\("):
+        design_loop(read_loop(file))
     file.write_text(ROOM + LIMITS.replace("[[-5], [5]]", "[[5], [-5]]"))
     with pytest.raises(AffineDPError, match=r"start: .* Write \[\[lows\], \[highs\]\]"):
         design_loop(read_loop(file))

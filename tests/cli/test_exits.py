@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from affinedp.cli import exits
 from affinedp.cli.app import app
 from affinedp.cli.options import attended
+from affinedp.cli.output import say_lines
 
 PROBLEM = """
 equations = ["a + b = c"]
@@ -130,6 +131,17 @@ def test_a_signal_while_the_lock_of_the_event_is_held(number):
     assert ended
 
 
+def test_lines_end_between_words_at_a_terminal(monkeypatch, capsys):
+    """A path that a terminal breaks cannot be copied; programs read whole lines."""
+    line = "what it hides and costs says affinedp report a-trial/noise.json"
+    monkeypatch.setenv("COLUMNS", "50")
+    say_lines([line])
+    assert capsys.readouterr().out == f"{line}\n"
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
+    say_lines([line])
+    assert capsys.readouterr().out == f"{line}\n".replace("report ", "report\n")
+
+
 def test_warnings_go_to_standard_error(capsys):
     def command():
         warnings.warn("the state was moved: give moved=True", UserWarning, stacklevel=1)
@@ -214,10 +226,13 @@ def test_help_shows_the_tables_of_files(monkeypatch):
         assert f"that in {table}" in said or f"that of {table}" in said
 
 
-@pytest.mark.parametrize("command", ["control design", "control plant", "design", "discover"])
+@pytest.mark.parametrize(
+    "command", ["", "control", "control design", "control plant", "consensus keys", "design"]
+)
 def test_help_fits_80_columns_and_names_no_type_of_a_flag(monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
     said = CliRunner().invoke(app, [*command.split(), "--help"]).output
     assert "<bool>" not in said
+    assert "``" not in said
     # a choice that is folded cannot be read
     assert re.search(r"<[^>\n]*$", said, re.MULTILINE) is None

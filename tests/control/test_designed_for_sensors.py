@@ -1,7 +1,9 @@
 """Noise that is designed for sensors with steps: what is stated is what is sent; who listens."""
 
+import json
 import math
 import re
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +11,7 @@ import pytest
 
 from affinedp.control import (
     ClosedLoop,
+    Dither,
     Gateway,
     design_input_noise,
     design_output_noise,
@@ -400,3 +403,50 @@ def test_a_file_that_states_impossible_noise_is_refused(factor, added):
         Sent(factor, added)
     with pytest.raises(AffineDPError, match="another number of outputs"):
         office(96).with_design(sent=Sent(1.0, (0.0, 0.0))).report()
+
+
+def test_of_more_steps_than_a_run_has_the_first_is_sent(tmp_path):
+    m = office(12, every=10**12)
+    assert noise_by_time(m) == pytest.approx(noise_by_time(office(12, every=12)))
+    assert len(eavesdropper(m).deviations) == 1
+    with Gateway(m, state=tmp_path / "run.db") as gateway:
+        assert [gateway.send([21.0]) is not None for _ in range(12)] == [True] + 11 * [False]
+    with pytest.raises(AffineDPError, match="a run of 13 steps is longer than the 12"):
+        Gateway(m, state=tmp_path / "longer.db", horizon=13)
+
+
+@pytest.mark.parametrize("what", [{"factor": 1e308}, {"factor": 1e150, "added": [1e300]}])
+def test_a_file_that_states_absurd_noise(what, tmp_path):
+    """What is sent is computed again; the report says what the file states, or refuses it."""
+    m, file = office(12), tmp_path / "noise.json"
+    m.save(file)
+    record = json.loads(file.read_text(encoding="utf-8"))
+    record["saved"]["design"]["sent"] |= what
+    file.write_text(json.dumps(record), encoding="utf-8")
+    edited = Mechanism.load(file)
+    assert noise_by_time(edited) == pytest.approx(noise_by_time(m))
+    with suppress(AffineDPError):
+        assert "y1" in str(edited.report())
+
+
+@pytest.mark.parametrize("every", [1, 4])
+def test_the_notes_state_noise_that_grows(every):
+    """Noise that starts at rest is largest at the last step; what is said is the mean square."""
+    plant = ([[1, 0.1], [0, 0.95]], [[1, 0]])
+    words = {"mu": [1, 0.1], "adjacency": "forward", "every": every}
+    m = design_output_noise(plant, 60, 1.0, 0.01, resolution=1.0, **words)
+    sent = f"{np.sqrt((noise_by_time(m) ** 2).mean()):.3g}"
+    assert f"sends noise of standard deviation {sent} " in m.notes[-2]
+    bits, noise = re.search(r"Dither\((\d+), …\): ([0-9.]+)", m.notes[-1]).groups()
+    finer = design_output_noise(plant, 60, 1.0, 0.01, resolution=Dither(int(bits), 1.0), **words)
+    assert f"{np.sqrt((noise_by_time(finer) ** 2).mean()):.3g}" == noise
+
+
+@pytest.mark.parametrize(("law", "fourth"), [("gaussian", 3.0), ("knorm", 5.6)])
+def test_simulated_noise_has_the_law_of_what_is_sent(law, fourth):
+    """Beside K-norm noise a gateway sends fresh Laplace noise: here it is nearly all."""
+    delta = 0.01 if law == "gaussian" else 0.0
+    m = design_output_noise(VEHICLE, 20, 1.0, delta, mu=[1, 0.1], law=law, resolution=5.0)
+    drawn = sample_noise(m, 20_000, 1, seed=0).ravel() / noise_by_time(m)[0]
+    assert (drawn**2).mean() == pytest.approx(1.0, abs=0.1)
+    assert (drawn**4).mean() == pytest.approx(fourth, abs=1.0)

@@ -12,8 +12,10 @@ import scipy.special
 
 import affinedp as adp
 from affinedp.control import (
+    ClosedLoop,
     design_input_noise,
     design_output_noise,
+    eavesdropper,
     events_sensitivity,
     leak_after,
     noise_by_time,
@@ -168,6 +170,29 @@ def test_fewer_private_inputs_than_outputs() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("chosen", [1, "w2", [1], np.array([1]), range(1, 2)])
+def test_inputs_by_number_or_name(chosen: Any) -> None:
+    plant = ([[0.9]], [[1.0, 2.0]], [[1.0]])
+    assert design_input_noise(plant, EPSILON, DELTA, inputs=chosen).adjacency.domain.names == (
+        "w2",
+    )
+
+
+@pytest.mark.parametrize("chosen", [2, True, 1.0, None, "w3", []])
+def test_inputs_that_are_not_there(chosen: Any) -> None:
+    plant = ([[0.9]], [[1.0, 2.0]], [[1.0]])
+    with pytest.raises(adp.AffineDPError, match="input"):
+        design_input_noise(plant, EPSILON, DELTA, inputs=[chosen] if chosen is None else chosen)
+
+
+@pytest.mark.parametrize("wrong", [None, 1.0, "noise.json", adp.iid_noise])
+def test_what_is_no_noise(wrong: Any) -> None:
+    loop = ClosedLoop(room(), [[0.5]], [[0.3]], [0.0], x0=[0.0])
+    for take in (eavesdropper, noise_by_time, loop.plot, loop.report):
+        with pytest.raises(adp.AffineDPError, match="noise on the outputs of a system"):
+            take(wrong)
+
+
 def test_forward_jumps_of_the_state() -> None:
     A, _, C = building()
     m = design_output_noise((A, C), math.inf, EPSILON, DELTA, mu=0.5, adjacency="forward")
@@ -398,6 +423,25 @@ def test_few_running_totals(horizon: int, twelve: adp.Mechanism) -> None:
     summed = design_input_noise(TOTALS, EPSILON, DELTA, horizon=horizon)
     prefix = (noise_by_time(twelve)[:horizon] ** 2).mean()  # holds for the first steps, too
     assert summed.design.error <= prefix * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("unit", [1e-12, 1e-6, 1e12])
+def test_the_units_of_inputs_and_states_do_not_matter(unit: float) -> None:
+    A, C = [[0.98, 0.1], [0.0, 0.5]], [[1.0, 0.0]]
+    wanted = noise_by_time(design_input_noise((A, [[0.0], [0.5]], C), EPSILON, DELTA, mu=0.1))
+    inputs = design_input_noise((A, [[0.0], [0.5 * unit]], C), EPSILON, DELTA, mu=0.1 / unit)
+    hidden = [[0.98, 0.1 / unit], [0.0, 0.5]], [[0.0], [0.5 * unit]], C
+    states = design_input_noise(hidden, EPSILON, DELTA, mu=0.1)
+    for m in (inputs, states):
+        assert noise_by_time(m) == pytest.approx(wanted, rel=1e-6)
+
+
+def test_the_first_output_shows_what_came_before() -> None:
+    late = ([[0.0, 1.0], [0.0, 0.0]], [[0.0], [1.0]], [[1.0, 0.0]])
+    for plant in (([[0.9]], [[1.0]], [[1.0]]), late):
+        first = design_input_noise(plant, EPSILON, DELTA, horizon=1)
+        always = design_input_noise(plant, EPSILON, DELTA)
+        assert noise_by_time(first) == pytest.approx(noise_by_time(always))
 
 
 def test_a_horizon_that_shows_nothing() -> None:

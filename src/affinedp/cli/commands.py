@@ -155,7 +155,10 @@ def group_of(modules: Mapping[str, str], groups: Groups | None = None) -> type[T
         def __init__(self, **options: Any) -> None:
             super().__init__(**options)
             self.commands: Any = Loaded(loaders)
-            name_no_flags(self)
+
+        def format_help(self, ctx: Any, formatter: Any) -> None:
+            name_no_flags(self)  # here, since Typer adds options for completion late
+            super().format_help(ctx, formatter)
 
         def list_commands(self, ctx: Any) -> list[str]:
             return list(loaders)

@@ -167,7 +167,7 @@ def keys(
 ) -> Answer:
     """Make a key for each link of a network; give each agent its file, and no other.
 
-    With ``--keys`` agents drop every message that a neighbour did not seal.
+    With --keys agents drop every message that a neighbour did not seal.
 
     Examples
     --------

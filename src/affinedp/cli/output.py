@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import sys
 import textwrap
 from collections.abc import Iterable
 from contextlib import suppress
@@ -31,6 +32,12 @@ def say_prose(text: str) -> None:
     """Print a line for people that ends between words, at the width of the terminal."""
     width = max(shutil.get_terminal_size().columns, LEAST_WIDTH)
     say(textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False))
+
+
+def say_lines(lines: Iterable[str]) -> None:
+    """Print lines for people: whole ones for programs, at a terminal ones that break no word."""
+    for line in lines:
+        (say_prose if sys.stdout.isatty() else say)(line)
 
 
 def say_json(answer: object) -> None:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,7 +27,7 @@ from affinedp.cli.consensus import links_of, read_network_of
 from affinedp.cli.control import check_start, design_loop, load_noise, read_loop_of
 from affinedp.cli.exits import KEPT, UNEXPECTED
 from affinedp.cli.options import LOOP, NETWORK, PERIOD, attended
-from affinedp.cli.output import promise_as_json, say_json, warn
+from affinedp.cli.output import promise_as_json, say_json, say_lines, warn
 from affinedp.errors import AffineDPError
 from affinedp.files.writing import folder_for_owner
 from affinedp.mqtt.broker import Broker
@@ -153,7 +154,8 @@ def trial(
         "last_words": said,
         "alarms": alarms,
     }
-    return Answer({**promise_as_json(guarantee), **ends}, "\n".join(lines), _code(code or KEPT))
+    show = partial(say_lines, lines)
+    return Answer({**promise_as_json(guarantee), **ends}, show, _code(code or KEPT))
 
 
 def _tracked(read: LoopFile, log: Path) -> dict[str, float]:
@@ -259,7 +261,8 @@ def broker(
             say_json({"address": started.address})
             sys.stdout.flush()
         typer.echo(f"broker: listening at {started.address}", err=True)
-        stop.wait()
+        while not stop.wait(LOOK):  # a wait without an end may miss a signal that comes just before
+            pass
 
 
 def eavesdrop(
@@ -433,4 +436,4 @@ def _seen(home: Path, names: Sequence[str]) -> Answer:
     for one in agents:
         lines.append(f"agent {one.name:<{widest}}  round {one.round}  message {one.y!r}")
     found = [{"agent": one.name, "round": one.round, "message": one.y} for one in agents]
-    return Answer({"asked": asked, "agents": found}, "\n".join(lines))
+    return Answer({"asked": asked, "agents": found}, partial(say_lines, lines))

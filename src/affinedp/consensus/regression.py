@@ -387,6 +387,9 @@ class PrivateRegression:
             OneRecord(self.moments, change), self._noise, Gaussian(), design=asked
         )
 
+    def __repr__(self) -> str:
+        return f"PrivateRegression(agents={self.network.n}, features={self.features!r})"
+
     @property
     def features(self) -> tuple[str, ...]:
         """The columns that predict."""

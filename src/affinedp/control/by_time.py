@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, within_range
 from affinedp.control.gateway_path import sent, sent_always
 from affinedp.control.loop_errors import first_of, unit_loadings
 from affinedp.control.plant import causal, filter_of
 from affinedp.domains.dynamics import ENDLESS
 from affinedp.domains.observability import output_gramian, revealed_coordinates
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.exact.numbers import generator_of, rounded_up, whole_number
+from affinedp.exact.numbers import generator_of, real_number, rounded_up, whole_number
 from affinedp.exact.systems import doubled_sum
 from affinedp.laws.base import Law
 from affinedp.mechanism import Mechanism
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+@within_range
 def noise_by_time(mechanism: Mechanism, steps: int | None = None) -> FloatArray:
     """Return the standard deviation of the noise on every output, step by step.
 
@@ -103,7 +104,9 @@ def sample_noise(
     found = made.simulated(mechanism.noise, generator, runs, _steps(made, steps))[:, :: how.every]
     if not any(how.added):
         return found
-    return found + np.sqrt(how.added) * generator.standard_normal(found.shape)
+    pure = mechanism.noise.norm != 2  # then what is fresh is Laplace noise, as a gateway draws it
+    drawn = (generator.laplace if pure else generator.normal)(size=found.shape)
+    return found + np.sqrt(np.array(how.added) / (2 if pure else 1)) * drawn
 
 
 def noise_block(
@@ -143,13 +146,13 @@ def noise_block(
     1
     """
     sent_always(mechanism)
+    step = 1.0 if dt is True else real_number(dt, "dt", positive=True)
     noise = sample_noise(mechanism, 1, steps, seed)[0]
     names = causal(mechanism).step_names
     try:
         import control
     except ImportError:
         raise MissingExtraError("control", "control") from None
-    step = 1.0 if dt is True else float(dt)
 
     def add(t: float, x: Any, u: Any, params: Any) -> Any:
         index = round(t / step)
@@ -332,6 +335,7 @@ class Eavesdropper:
         return figure
 
 
+@within_range
 def eavesdropper(mechanism: Mechanism) -> Eavesdropper:
     """Return what someone learns who hears all outputs and knows plant, inputs and noise.
 
@@ -359,9 +363,10 @@ def eavesdropper(mechanism: Mechanism) -> Eavesdropper:
     x1(0) at best within ± 9.64 (one standard deviation, readings taken for exact), where ...
     x2(0) at best within ± 1.55 (one standard deviation, readings taken for exact), where ...
     """
+    strategy = causal(mechanism)
     if mechanism.design.sent is not None:
         return _with_steps(mechanism, sent(mechanism)[1])
-    strategy, adjacency = causal(mechanism), mechanism.adjacency
+    adjacency = mechanism.adjacency
     steps = min(strategy.horizon, MOST_STEPS)
     if isinstance(strategy, Filter):
         assert isinstance(adjacency, Inputs)

@@ -407,7 +407,8 @@ class ClosedLoop(LinearLoop, Locked):
         -------
         matplotlib.figure.Figure
         """
-        count = min(causal(noise).horizon, 200) if steps is None else whole_number(steps, "steps")
+        made = causal(noise)
+        count = min(made.horizon, 200) if steps is None else whole_number(steps, "steps")
         self._check_noise(noise, count)
         from affinedp.show.plot import new_figure
 

@@ -19,6 +19,7 @@ from affinedp.control.gateway_path import sent_always
 from affinedp.control.loop_errors import LinearLoop
 from affinedp.control.plant import (
     SteeredPlant,
+    causal,
     filter_of,
     least_gain,
     plant_of,
@@ -115,7 +116,10 @@ def aware_controller(
 
 def _refuse_private(system: Any, mechanism: Mechanism | None) -> None:
     """Refuse a plant with private and other inputs: a controller moves all that it is given."""
-    neighbours = None if mechanism is None else mechanism.adjacency
+    if mechanism is None:
+        return
+    causal(mechanism)
+    neighbours = mechanism.adjacency
     if not isinstance(neighbours, Inputs) or neighbours.forward:
         return
     labels = [str(label) for label in getattr(system, "input_labels", ())]

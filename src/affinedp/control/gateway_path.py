@@ -139,7 +139,12 @@ class Sending:
         """Return what a gateway sends with, or refuse it; what is left out is as designed."""
         strategy = causal(mechanism)
         most = strategy.horizon
-        steps = most if horizon is None else whole_number(horizon, "horizon", most=most)
+        steps = most if horizon is None else whole_number(horizon, "horizon")
+        if steps > most:
+            raise AffineDPError(
+                f"a run of {steps:,} steps is longer than the {most:,} that this noise is made "
+                "for: design it for this horizon, or send fewer steps"
+            )
         bodies = type(strategy) is Trajectory and type(mechanism.noise) is KNorm
         if type(mechanism.noise) is not Gaussian and not bodies:
             raise AffineDPError(
@@ -162,7 +167,8 @@ class Sending:
         sensor = sensor_of(names, resolution, errors, limits)
         scales = per_output(fresh, "fresh_noise", len(names))
         chosen = () if scales is None else tuple(scales.tolist())
-        return cls(mechanism, strategy.shortened(steps), steps, int(one_of), sensor, chosen)
+        every = min(int(one_of), steps)  # then the first step alone
+        return cls(mechanism, strategy.shortened(steps), steps, every, sensor, chosen)
 
     @property
     def guarantee(self) -> Guarantee:
@@ -194,8 +200,8 @@ class Sending:
 
     @cached_property
     def designed(self) -> FloatArray:
-        """Mean variance of the mechanism's noise on each output; the last of stationary noise."""
-        if isinstance(self.strategy, Filter):
+        """Mean variance of the mechanism's noise on each output, over the steps that are sent."""
+        if isinstance(self.strategy, Filter) and self.strategy.domain.horizon is None:
             return self.strategy.last_variances(self.mechanism.noise)
         deviations = self.strategy.deviations(self.mechanism.noise, self.steps)[:: self.every]
         return np.asarray((deviations**2).mean(axis=0))
@@ -521,6 +527,6 @@ def check_useful(sending: Sending, plan: GatewayPlan) -> None:
     raise AffineDPError(
         f"the noise on output {worst + 1} would have a standard deviation of {noise[worst]:.3g}, "
         f"where the middle of its range is never off by more than {half[worst]:.3g}: at this "
-        "promise the sensor carries nothing useful, and nothing is drawn or charged. "
-        + ("".join(advice(sending)) or "Ask for a weaker promise, or a shorter horizon")
+        "promise the sensor carries nothing useful, and nothing is drawn or charged; "
+        + ("".join(advice(sending)) or "ask for a weaker promise, or a shorter horizon")
     )

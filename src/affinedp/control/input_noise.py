@@ -86,7 +86,7 @@ def design_input_noise(
     window : int or inf
         How many steps in a row may change; μ then bounds the root of the sum of squares.  A change
         by at most a at each of L steps has μ = a √L.
-    inputs : sequence of int or str, optional
+    inputs : int, str or sequence of these, optional
         Which inputs of ``system`` are private, by number or name; all unless given.  The others are
         public, or the same for both neighbours.
     cost : ClosedLoop or array_like, optional
@@ -182,14 +182,14 @@ def designed(
 ) -> Mechanism:
     """Return the least noise with a sensitivity of at most ``limit``."""
     largest = checked_objective(objective, cost) == "largest"
-    shown = neighbours.domain.system.order + 2
-    if neighbours.domain.horizon is not None:
-        shown = min(shown, neighbours.steps_to_remember + 1)
-    response = np.abs(neighbours.domain.system.impulse(shown))
+    given, asked = _checked(neighbours), neighbours.domain.horizon
+    shown = given.domain.system.order + 2
+    if given.domain.horizon is not None:
+        shown = min(shown, given.steps_to_remember + 1)
+    response = np.abs(given.domain.system.impulse(shown))
     if not response.any():
         raise AffineDPError("the outputs do not depend on what is private: no noise is needed")
-    weight = _weight(cost, neighbours.domain.system.outputs)
-    given, asked = _checked(neighbours), neighbours.domain.horizon
+    weight = _weight(cost, given.domain.system.outputs)
     # outputs of about unit size: a power of two goes into the filter, exactly
     size = math.frexp(float(response.max()))[1]
     unit = _larger(given.domain.system, math.ldexp(1.0, -size))

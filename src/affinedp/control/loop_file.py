@@ -55,7 +55,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray
 from affinedp.control.closed_loop import ClosedLoop
-from affinedp.control.gateway_path import Sending
+from affinedp.control.gateway_path import Sending, check_useful
 from affinedp.control.plant import SteeredPlant, plant_of, shaped
 from affinedp.control.sensors import EXACT, Reach, ends, read_resolution
 from affinedp.domains.dynamics import Dynamics, checked_horizon, dynamics_of
@@ -208,11 +208,14 @@ class LoopFile:
             )
 
     def check_sensors(self, noise: Mechanism) -> None:
-        """Refuse a range that measurements can leave, where this noise does not hide that."""
+        """Refuse a range that measurements can leave, or that this noise makes useless."""
         if "range" in self.sensors:
-            sending = Sending.of(noise, EXACT, limits=self.sensors["range"], horizon=self.horizon)
+            sent = noise.design.sent
+            steps = EXACT if sent is None or not sent.resolution else None  # None: as designed
+            sending = Sending.of(noise, steps, limits=self.sensors["range"], horizon=self.horizon)
             try:
                 sending.check_range(self.sensors.get("reach"))
+                check_useful(sending, sending.plan())
             except AffineDPError as error:
                 raise AffineDPError(f"[sensors] range: {error}") from None
 

@@ -84,6 +84,9 @@ class Totals(Counts):
         )  # fmt: skip
         _refuse_identifiable(self, declared[order])
 
+    def __repr__(self) -> str:
+        return f"Totals(nodes={len(self.above)}, public={int(self.known.sum())})"
+
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, None if value is None else frozen(value))

@@ -42,6 +42,10 @@ class LinearSystem(Part):
         if (self.A.shape, self.B.shape, self.C.shape) != ((n, n), (n, k), (p, n)) or not p * k:
             raise AffineDPError("the matrices of a linear system do not fit together")
 
+    def __repr__(self) -> str:
+        shape = f"order={self.order}, inputs={self.inputs}, outputs={self.outputs}"
+        return f"LinearSystem({shape})"
+
     @classmethod
     def static(cls, D: FloatArray) -> LinearSystem:
         """Return a system without memory, of which D is the gain."""
@@ -203,6 +207,8 @@ class ExactSystem:
 
 # How much is added to make X strict, relative to its scaled size: the first that passes is taken.
 SLACKS = tuple(10.0**k for k in range(-13, -1))
+# How often units of coordinates are chosen again.
+MOST_UNITS = 10
 # A larger memory than this is not certified.
 MOST_STATES = 120
 # Rounding of eigenvalues and products in double precision, with room to spare.
@@ -261,11 +267,22 @@ def _proves(X: RationalMatrix, A: RationalMatrix, outputs: RationalMatrix) -> bo
 
 
 def _units(A: FloatArray, C: FloatArray) -> FloatArray:
-    """Powers of two that make the diagonal of X about one; changing to them is exact."""
-    size = np.abs(C).max(initial=0.0) ** 2
-    X = lyapunov(A.T, C.T @ C + np.eye(len(A)) * (1e-6 * size + 1e-280))
-    diagonal = np.sqrt(np.maximum(np.diagonal(X), 1e-280))
-    return np.ldexp(1.0, -np.frexp(diagonal)[1])
+    """Powers of two that make the diagonal of X about one; changing to them is exact.
+
+    What is added makes X positive, and hides how small a coordinate is: so again in the new units.
+    """
+    units = np.ones(len(A))
+    for _ in range(MOST_UNITS):
+        seen = C * units
+        size = np.abs(seen).max(initial=0.0) ** 2
+        added = np.eye(len(A)) * (1e-6 * size + 1e-280)
+        X = lyapunov((A * units / units[:, None]).T, seen.T @ seen + added)
+        diagonal = np.sqrt(np.maximum(np.diagonal(X), 1e-280))
+        again = np.ldexp(1.0, -np.frexp(diagonal)[1])
+        units = units * again
+        if again.max() <= 2 * again.min():
+            break
+    return np.asarray(units, dtype=np.float64)
 
 
 def _candidate(A: FloatArray, C: FloatArray, units: FloatArray, slack: float) -> FloatArray | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -113,7 +113,7 @@ def private_inputs(
     mu: Distances,
     window: float = 1,
     horizon: int | None = None,
-    inputs: Sequence[int | str] | None = None,
+    inputs: Any = None,
 ) -> Inputs:
     """Return the neighbours that differ in private inputs of a system."""
     dynamics = dynamics_of(system, 1)
@@ -140,8 +140,9 @@ def private_inputs(
             f"E has shape {E.shape} and F {F.shape}, but there are {len(A)} states and {len(C)} "
             "outputs"
         )
-    given = [inputs] if isinstance(inputs, str) else inputs
-    chosen = list(range(len(names))) if given is None else positions(given, names, "input")
+    alone = isinstance(inputs, str) or not isinstance(inputs, Iterable)
+    given = range(len(names)) if inputs is None else [inputs] if alone else inputs
+    chosen = positions(given, names, "input")
     if not chosen or len(set(chosen)) < len(chosen):
         raise AffineDPError("inputs must name some inputs, each once")
     entering = E[:, chosen], F[:, chosen], [names[i] for i in chosen]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from affinedp.arrays import within_range
 from affinedp.domains.manifold import MOST_OUTPUTS, AffineManifold
 from affinedp.errors import AffineDPError, counted
 from affinedp.privacy.design import Alternative
@@ -55,6 +56,7 @@ NOT_COVERED = (
 )
 
 
+@within_range
 def report(mechanism: MechanismRecord) -> Report:
     """Return what people want to read about a mechanism.
 
