@@ -407,3 +407,15 @@ def test_a_report_of_margins_has_bars_and_keeps_labels_on_one_line():
     page = report.page()
     assert "<span style='white-space:nowrap'>18-39</span>" in page
     assert "<svg" in page
+
+
+def test_labels_in_a_column_are_not_taken_for_numbers():
+    """A frame of polars, or a file, has no index."""
+    table = pd.DataFrame({"age": ["old", "young"], "n": [3, 4], "s": [5, 6], "All": [8, 10]})
+    with pytest.raises(TableError, match=r"'age' holds texts: .*set_index\(\['age'\]\)"):
+        from_crosstab(table, epsilon=1.0, labels="public")
+    release = from_crosstab(
+        table, epsilon=1.0, labels="public", public=["age"], totals={"All": ["n", "s"]},
+        say=lambda text: None,
+    )  # fmt: skip
+    assert release.release(table).table["age"].tolist() == ["old", "young"]

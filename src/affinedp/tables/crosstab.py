@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from affinedp.errors import AffineDPError
@@ -85,6 +85,7 @@ def from_crosstab(
             "that were declared, and not those that occur in the data, say labels='public' "
             "(ask=input asks whether they are)"
         )
+    _refuse_labels_in_columns(given_table(table).frame, others)
     found = {**_guess(table, margins == "public"), **others}
     if not STRUCTURE & found.keys():
         # nothing adds up: one person is in one cell of one row
@@ -108,6 +109,21 @@ def from_crosstab(
             "with read_release, or say it with TableRelease"
         )
     return release
+
+
+def _refuse_labels_in_columns(frame: Any, others: Mapping[str, Any]) -> None:
+    """Refuse to take labels of rows for numbers, as in a frame of polars or a file."""
+    if others.keys() & {"columns", "hierarchy", "margins", "public", "totals"}:
+        return
+    for name in frame.columns:
+        if any(isinstance(value, str) for value in frame[name].tolist()):
+            raise TableError(
+                f"column {name!r} holds texts: if they label the rows, make them the index, "
+                f"table.set_index([{name!r}]) (of polars, table.to_pandas().set_index([{name!r}]))"
+                f"; or describe the table, such as public=[{name!r}]",
+                "",
+                name,
+            )
 
 
 def _guess(table: Any, public: bool) -> dict[str, Any]:
