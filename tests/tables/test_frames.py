@@ -347,11 +347,13 @@ def test_a_report_shows_what_was_published_and_says_nothing_twice():
     assert [text.get_text() for text in axes.get_yticklabels()][:2] == ["grand total", "w0"]
 
 
-def test_nothing_in_the_figure_is_cut_off():
+@pytest.mark.parametrize("units", [["People"], ["Women", "Men", "Everybody"]])
+def test_nothing_in_the_figure_is_cut_off(units):
     names = [f"A district with a long name {i}" for i in range(60)]
-    table = pd.DataFrame({"people": range(60)}, index=names) * 1_000_000
-    ends = {"people": (table["people"] - 5, table["people"] + 5)}
-    (figure,) = draw_bars(table, ends, 0.95, [["people"]])
+    table = pd.DataFrame({f"{unit} who moved away": range(60) for unit in units}, index=names)
+    table *= 1_000_000
+    ends = {name: (table[name] - 5, table[name] + 5) for name in table}
+    (figure,) = draw_bars(table, ends, 0.95, [list(table)])
     figure.draw_without_rendering()
     drawn, page = figure.get_tightbbox(), figure.get_size_inches()
     assert drawn.x0 >= 0

@@ -475,7 +475,7 @@ figure svg { max-width: 100%; height: auto; }
   tr, figure { break-inside: avoid; }
   h2, summary { break-after: avoid; }
   figure { margin: 1rem 0; }
-  figure svg { flex: 1 1 30%; min-width: 0; max-width: 14cm; max-height: 22cm; }
+  figure svg { flex: 1 1 30%; min-width: 0; max-width: 10cm; max-height: 22cm; }
   /* paper does not scroll; the box has its style in itself, for notebooks */
   .published { overflow: visible !important; max-height: none !important; }
   .published th, .published td { white-space: normal !important; }

@@ -173,7 +173,7 @@ def _draw_panel(table: Any, ends: Ends, shown: Sequence[Any], title: str, axes: 
     axes.locator_params(axis="x", nbins=3)
     axes.xaxis.set_major_formatter("{x:,.10g}")
     (unit,) = short_names([", ".join(map(str, shown))], LONGEST_NAME)
-    axes.set_xlabel(unit, parse_math=False)
+    axes.set_xlabel(unit, loc="right", parse_math=False)  # to the left there is room
     axes.figure.suptitle(title, fontsize=10)  # over the names, too: axes are narrower than it
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
