@@ -37,6 +37,7 @@ MOST_CELLS = 20_000_000
 MOST_COLUMNS = 100_000
 # Numbers of so few characters have at most 15 digits, which every double keeps.
 SHORT = 15
+SAVE_AS = "save it as such (spreadsheets call it CSV UTF-8)"
 # Kinds of data files, with the package that reads and writes each.
 NEEDED = {".csv": "pandas", ".parquet": "pyarrow", ".xlsx": "openpyxl"}
 
@@ -81,13 +82,15 @@ def read_table(
     except OSError as error:
         raise AffineDPError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise AffineDPError(f"{path.name} is not text in UTF-8") from None
+        raise AffineDPError(f"{path.name} is not text in UTF-8: {SAVE_AS}") from None
     except ImportError:
         raise MissingExtraError(NEEDED[kind], "tables") from None
     except AffineDPError:
         raise
     except MemoryError:  # a few bytes may stand for many
         raise AffineDPError(f"{path.name} needs more memory than there is to be read") from None
+    except pandas.errors.EmptyDataError:
+        raise AffineDPError(f"{path.name} is empty") from None
     except (pandas.errors.ParserError, pandas.errors.ParserWarning) as error:
         reason = visible(str(error).splitlines()[0][:200])  # lines and counts, no values
         raise AffineDPError(f"{path.name} is not a valid csv file: {reason}") from None
@@ -236,7 +239,7 @@ def _csv_size(path: Path, file: BinaryIO) -> tuple[int, int]:
     cells, columns, in_header = 0, 0, True
     while block := file.read(1 << 20):
         if b"\0" in block:  # pandas would drop what follows in the cell
-            raise AffineDPError(f"{path.name} is not text: it has a zero byte")
+            raise AffineDPError(f"{path.name} is not text in UTF-8 (it has a zero byte): {SAVE_AS}")
         cells += sum(map(block.count, (b",", b"\n", b"\r")))
         if in_header:
             first, end, _ = block.lstrip(b"\r\n").partition(b"\n")
