@@ -93,7 +93,7 @@ def test_zeros_and_copies_of_rows_are_no_evidence():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TableRelease(totals={"t": ["a", "b"]}, epsilon=1.0).release(table)
-        copies = pd.DataFrame({"a": [123] * 5, "b": [0] * 5, "t": [123] * 5})
+        copies = pd.DataFrame({"a": [123] * 5, "b": [0] * 5, "t": [123] * 5}, index=list("vwxyz"))
         written(copies).release(copies)
 
 

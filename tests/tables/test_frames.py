@@ -118,7 +118,9 @@ def test_the_guess_is_a_file_and_is_asked_about(tmp_path):
     answers = ["y"]
     release = from_crosstab(counts, **PROMISE, ask=ask, say=shown.append)
     assert len(questions) == 2
-    assert all("labels be the same with other people" in question for question in questions)
+    assert all(
+        "labels and their order be the same with other people" in question for question in questions
+    )
     file = tmp_path / "table.toml"
     file.write_text(shown[-1], encoding="utf-8")
     read = read_release(file).release
@@ -412,10 +414,12 @@ def test_a_report_of_margins_has_bars_and_keeps_labels_on_one_line():
 
 
 def test_labels_in_a_column_are_not_taken_for_numbers():
-    """A frame of polars, or a file, has no index."""
+    """A frame of polars, a file and rows of people have no index."""
     table = pd.DataFrame({"age": ["old", "young"], "n": [3, 4], "s": [5, 6], "All": [8, 10]})
-    with pytest.raises(TableError, match=r"'age' holds texts: .*set_index\(\['age'\]\)"):
+    with pytest.raises(TableError, match=r"rows have no labels: .*set_index\(\['age'\]\)"):
         from_crosstab(table, epsilon=1.0, labels="public")
+    with pytest.raises(TableError, match="people are counted first"):
+        from_crosstab(table.drop(columns="age"), epsilon=1.0, labels="public")
     release = from_crosstab(
         table, epsilon=1.0, labels="public", public=["age"], totals={"All": ["n", "s"]},
         say=lambda text: None,

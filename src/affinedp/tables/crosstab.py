@@ -9,6 +9,7 @@ from affinedp.errors import AffineDPError
 from affinedp.tables.describe import choice
 from affinedp.tables.frames import TOTAL_WORDS, given_table
 from affinedp.tables.refusals import TableError, has_no_label, label_words, listed
+from affinedp.tables.relations import no_labels
 from affinedp.tables.release import TableRelease
 
 # What says how a table adds up.
@@ -50,7 +51,8 @@ def from_crosstab(
     margins : {"private", "public"}
         Whether totals get noise too, or are published as they are.
     labels : "public", optional
-        Says that the labels of rows and columns would be the same for other people: needed,
+        Says that the labels of rows and columns, and their order, would be the same for other
+        people (``value_counts`` orders them by size, which ``sort_index`` undoes): needed,
         unless somebody is asked.
     ask : callable or None
         Gets a question and returns the answer, as ``input`` does; by default the guess is taken.
@@ -81,8 +83,9 @@ def from_crosstab(
     choice(labels, "labels", (None, "public"))
     if labels is None and ask is None:
         raise TableError(
-            "the labels of rows and columns are published as they are: if they are the categories "
-            "that were declared, and not those that occur in the data, say labels='public' "
+            "the labels of rows and columns are published as they are, in their order: if they are "
+            "the categories that were declared, not those that occur in the data, and not sorted "
+            "by their numbers, say labels='public' "
             "(ask=input asks whether they are)"
         )
     _refuse_labels_in_columns(given_table(table).frame, others)
@@ -102,7 +105,7 @@ def from_crosstab(
     say(f"# how the table adds up, guessed from its labels, {text}{note}")
     question = "Is that how the table adds up"
     if labels is None:
-        question += ", and would its labels be the same with other people in it"
+        question += ", and would its labels and their order be the same with other people in it"
     if ask is not None and ask(f"{question}? [y/N] ").strip().lower() not in ("y", "yes"):
         raise TableError(
             "the description was not confirmed: nothing was done. Correct the text and read it "
@@ -112,18 +115,16 @@ def from_crosstab(
 
 
 def _refuse_labels_in_columns(frame: Any, others: Mapping[str, Any]) -> None:
-    """Refuse to take labels of rows for numbers, as in a frame of polars or a file."""
-    if others.keys() & {"columns", "hierarchy", "margins", "public", "totals"}:
+    """Refuse rows without labels: a frame of polars or a file has them in a column, people none."""
+    if others.keys() & (STRUCTURE | {"columns", "public"}) or not no_labels(frame.index):
         return
-    for name in frame.columns:
-        if any(isinstance(value, str) for value in frame[name].tolist()):
-            raise TableError(
-                f"column {name!r} holds texts: if they label the rows, make them the index, "
-                f"table.set_index([{name!r}]) (of polars, table.to_pandas().set_index([{name!r}]))"
-                f"; or describe the table, such as public=[{name!r}]",
-                "",
-                name,
-            )
+    texts = (name for name in frame if any(isinstance(x, str) for x in frame[name].tolist()))
+    label = next(texts, "age")
+    raise TableError(
+        "the rows have no labels: make the columns that hold them the index, as in "
+        f"table.set_index([{label!r}]) (of polars, table.to_pandas().set_index([{label!r}])). "
+        "Rows that are people are counted first (count_people)"
+    )
 
 
 def _guess(table: Any, public: bool) -> dict[str, Any]:

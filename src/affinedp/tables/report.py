@@ -282,7 +282,7 @@ def table_title(design: DesignedNoise, published: Published | None = None) -> st
 def _unprotected(design: DesignedNoise) -> str:
     names = [*design.layout.roles.known, *design.layout.roles.labels]
     columns = f"the column{'s' * (len(names) > 1)} {listed(names)}, " if names else ""
-    return f"{columns}the labels and the number of rows: published as they are"
+    return f"{columns}the labels, order and number of rows: published as they are"
 
 
 def _scope(design: DesignedNoise, equations: list[str], bare: str) -> Iterator[tuple[str, str]]:
