@@ -157,6 +157,9 @@ def test_excel_there_and_back(tmp_path):
     table = pd.DataFrame({"country": ["NA", "ZA"], "n": [3, 5], "x": [0.5, 1.25]})
     write_table(table, tmp_path / "t.xlsx")
     assert read_table(tmp_path / "t.xlsx").equals(table)
+    texts = pd.DataFrame({"=1+1": ["=cmd()", "@a"], "n": [1, 2]})  # texts, and no formulas
+    write_table(texts, tmp_path / "t.xlsx")
+    assert read_table(tmp_path / "t.xlsx").equals(texts)
     (tmp_path / "bad.xlsx").write_bytes(b"no workbook")
     with pytest.raises(AffineDPError, match="not a valid xlsx file"):
         read_table(tmp_path / "bad.xlsx")

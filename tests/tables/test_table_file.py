@@ -72,6 +72,18 @@ def test_from_file_to_file(folder):
     assert "<!doctype html>" in (folder / "out-report.html").read_text(encoding="utf-8")
 
 
+def test_what_no_worksheet_holds_is_refused_before_any_charge(folder):
+    table = pd.read_csv(folder / "data.csv").assign(town=["X\x07", "Y"])
+    table.to_parquet(folder / "data.parquet", index=False)
+    with adp.Ledger(folder / "budget.db", epsilon=1.0, delta=1e-6, protects="one person"):
+        pass
+    files = (folder / "table.toml", folder / "data.parquet", folder / "out.xlsx")
+    with pytest.raises(AffineDPError, match="out.xlsx cannot hold column 'town': .* control"):
+        release_file(*files, str(folder / "budget.db"))
+    with adp.Ledger(folder / "budget.db") as ledger:
+        assert list(ledger.history()) == []
+
+
 def test_with_a_ledger(folder):
     with adp.Ledger(folder / "budget.db", epsilon=1.2, delta=1e-6, protects="one person"):
         pass

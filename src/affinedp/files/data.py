@@ -32,6 +32,8 @@ Source = Callable[[], Any]
 MOST_BYTES = 2_000_000_000
 # Of an Excel file, whose texts are all held at once.
 MOST_UNPACKED = 1_000_000_000
+# What a worksheet holds at most.
+MOST_ROWS_OF_SHEET, MOST_COLUMNS_OF_SHEET = 2**20, 2**14
 # A cell of text takes a hundred bytes, a column some thousand.
 MOST_CELLS = 20_000_000
 MOST_COLUMNS = 100_000
@@ -337,7 +339,7 @@ def write_table(frame: Any, path: Path) -> None:
             if kind == ".csv":
                 frame.to_csv(part, index=False)
             elif kind == ".xlsx":
-                frame.to_excel(part, index=False, engine="openpyxl")
+                _write_excel(frame, part)
             else:
                 _write_parquet(frame, part)
         except OSError:
@@ -347,6 +349,18 @@ def write_table(frame: Any, path: Path) -> None:
         except Exception as error:  # pyarrow raises many kinds for what it cannot hold
             reason = visible(str(error)[:200])
             raise AffineDPError(f"{path} cannot be written: {reason}") from None
+
+
+def _write_excel(frame: Any, path: Path) -> None:
+    """Texts as texts: one that begins with = would be a formula, which is run and not shown."""
+    from pandas import ExcelWriter
+
+    with ExcelWriter(path, engine="openpyxl") as writer:
+        frame.to_excel(writer, index=False)
+        for row in writer.book.active.iter_rows():
+            for cell in row:
+                if cell.data_type == "f":
+                    cell.data_type = "s"
 
 
 def _write_parquet(frame: Any, path: Path) -> None:
@@ -367,6 +381,24 @@ def check_writable(path: Path, *, page: bool = False) -> None:
         raise AffineDPError(f"{path} cannot be written: it is {what}")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise AffineDPError(f"{path} cannot be written: no such folder, or no permission")
+
+
+def check_sheet(path: Path, frame: Any) -> None:
+    """Refuse a table that an Excel file cannot hold with its intervals, before any charge."""
+    if _kind(path) != ".xlsx":
+        return
+    from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
+
+    if len(frame) >= MOST_ROWS_OF_SHEET or 3 * len(frame.columns) > MOST_COLUMNS_OF_SHEET:
+        raise AffineDPError(f"{path} cannot hold so many rows or columns: take .csv or .parquet")
+    for name in frame:
+        if any(
+            isinstance(x, str) and ILLEGAL_CHARACTERS_RE.search(x) for x in frame[name].tolist()
+        ):
+            raise AffineDPError(
+                f"{path} cannot hold column {name!r}: a text in it has a control character. Remove "
+                "it, or take .csv or .parquet"
+            )
 
 
 def _refuse_folder(path: Path) -> None:
