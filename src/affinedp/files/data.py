@@ -16,7 +16,7 @@ import numpy as np
 
 from affinedp.arrays import EPS, FloatArray
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.exact.numbers import NOT_KEPT, says_decimal
+from affinedp.exact.numbers import NOT_KEPT, is_number, says_decimal
 from affinedp.files.values import check_names, visible
 from affinedp.files.writing import replacing
 from affinedp.intervals import ROUNDED
@@ -32,8 +32,6 @@ Source = Callable[[], Any]
 MOST_BYTES = 2_000_000_000
 # Of an Excel file, whose texts are all held at once.
 MOST_UNPACKED = 1_000_000_000
-# What a worksheet holds at most.
-MOST_ROWS_OF_SHEET, MOST_COLUMNS_OF_SHEET = 2**20, 2**14
 # A cell of text takes a hundred bytes, a column some thousand.
 MOST_CELLS = 20_000_000
 MOST_COLUMNS = 100_000
@@ -333,29 +331,35 @@ def write_table(frame: Any, path: Path) -> None:
 
     Nothing else is written: no index, no attributes, no notes of pandas in a Parquet file.
     """
-    kind = _kind(path)
+    _kind(path)
     with replacing(path) as part:
-        try:
-            if kind == ".csv":
-                frame.to_csv(part, index=False)
-            elif kind == ".xlsx":
-                _write_excel(frame, part)
-            else:
-                _write_parquet(frame, part)
-        except OSError:
-            raise
-        except ImportError:
-            raise MissingExtraError(NEEDED[kind], "tables") from None
-        except Exception as error:  # pyarrow raises many kinds for what it cannot hold
-            reason = visible(str(error)[:200])
-            raise AffineDPError(f"{path} cannot be written: {reason}") from None
+        _write(frame, path, part)
 
 
-def _write_excel(frame: Any, path: Path) -> None:
+def _write(frame: Any, path: Path, file: Path | io.BytesIO) -> None:
+    """Write columns into a file, in the format that the path says."""
+    kind = _kind(path)
+    try:
+        if kind == ".csv":
+            frame.to_csv(file, index=False)
+        elif kind == ".xlsx":
+            _write_excel(frame, file)
+        else:
+            _write_parquet(frame, file)
+    except OSError:
+        raise
+    except ImportError:
+        raise MissingExtraError(NEEDED[kind], "tables") from None
+    except Exception as error:  # pyarrow raises many kinds for what it cannot hold
+        reason = visible(str(error)[:200])
+        raise AffineDPError(f"{path} cannot be written: {reason}") from None
+
+
+def _write_excel(frame: Any, file: Path | io.BytesIO) -> None:
     """Texts as texts: one that begins with = would be a formula, which is run and not shown."""
     from pandas import ExcelWriter
 
-    with ExcelWriter(path, engine="openpyxl") as writer:
+    with ExcelWriter(file, engine="openpyxl") as writer:
         frame.to_excel(writer, index=False)
         for row in writer.book.active.iter_rows():
             for cell in row:
@@ -363,11 +367,11 @@ def _write_excel(frame: Any, path: Path) -> None:
                     cell.data_type = "s"
 
 
-def _write_parquet(frame: Any, path: Path) -> None:
+def _write_parquet(frame: Any, file: Path | io.BytesIO) -> None:
     from pyarrow import Table, parquet
 
     columns = Table.from_pandas(frame, preserve_index=False)
-    parquet.write_table(columns.replace_schema_metadata(None), path)
+    parquet.write_table(columns.replace_schema_metadata(None), file)
 
 
 def check_writable(path: Path, *, page: bool = False) -> None:
@@ -383,22 +387,13 @@ def check_writable(path: Path, *, page: bool = False) -> None:
         raise AffineDPError(f"{path} cannot be written: no such folder, or no permission")
 
 
-def check_sheet(path: Path, frame: Any) -> None:
-    """Refuse a table that an Excel file cannot hold with its intervals, before any charge."""
-    if _kind(path) != ".xlsx":
-        return
-    from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE
+def check_labels(frame: Any, path: Path) -> None:
+    """Refuse labels that this kind of file cannot hold, before anything is charged.
 
-    if len(frame) >= MOST_ROWS_OF_SHEET or 3 * len(frame.columns) > MOST_COLUMNS_OF_SHEET:
-        raise AffineDPError(f"{path} cannot hold so many rows or columns: take .csv or .parquet")
-    for name in frame:
-        if any(
-            isinstance(x, str) and ILLEGAL_CHARACTERS_RE.search(x) for x in frame[name].tolist()
-        ):
-            raise AffineDPError(
-                f"{path} cannot hold column {name!r}: a text in it has a control character. Remove "
-                "it, or take .csv or .parquet"
-            )
+    They are written into memory; columns of numbers alone are not.
+    """
+    labels = [name for name in frame if not all(map(is_number, frame[name].dropna().tolist()))]
+    _write(frame[labels], path, io.BytesIO())
 
 
 def _refuse_folder(path: Path) -> None:
