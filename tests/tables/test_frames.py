@@ -428,3 +428,37 @@ def test_labels_in_a_column_are_not_taken_for_numbers():
         say=lambda text: None,
     )  # fmt: skip
     assert release.release(table).table["age"].tolist() == ["old", "young"]
+
+
+def test_totals_below_the_same_upper_labels_are_understood_in_rows_and_columns():
+    given = people()
+    states = sorted(set(given["state"]))
+    each = {
+        state: pd.crosstab(given.sex, given.state == state, margins=True)[[True, "All"]].rename(
+            columns={True: "here"}
+        )
+        for state in states
+    }
+    for axis in (0, 1):
+        table = pd.concat(each, axis=axis)
+        if axis == 0:
+            table = table.rename_axis(index=["state", "sex"])
+        release, _ = guessed(table)
+        totals = release.row_totals if axis == 0 else release.totals
+        assert len(totals) == len(states)
+        assert all("All" not in str(parts) for parts in totals.values())
+        release.design(table)
+    whole = pd.concat(each, names=["state", "sex"])
+    sexes = [label for label in whole.index if label[1] != "All"]
+    whole.loc[("All", ""), :] = whole.loc[sexes].sum()
+    release, _ = guessed(whole.astype(int))
+    assert release.row_totals[("All", "")] == sexes
+
+
+def test_a_total_of_one_category_is_a_total():
+    """Whoever is counted there is counted twice, and the promise covers it."""
+    table = pd.DataFrame({"n": [10, 20], "All": [10, 20]}, index=["a", "b"])
+    release, _ = guessed(table)
+    assert release.totals == {"All": ["n"]}
+    found = release.release(table).table
+    assert found["n"].tolist() == found["All"].tolist()

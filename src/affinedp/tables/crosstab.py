@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from affinedp.errors import AffineDPError
@@ -35,8 +35,8 @@ def from_crosstab(
     """Guess how a table adds up from its labels, and show the guess as a table file.
 
     Only labels are looked at.  A row or column called "All", "Total", … is the sum of the
-    others; levels of the index whose lower labels are empty are a hierarchy; without
-    either, one person is in one cell and nothing adds up.
+    others, or of those below the same upper labels; levels of the index whose lower labels are
+    empty are a hierarchy; without either, one person is in one cell and nothing adds up.
 
     Labels are published as they are, and ``pd.crosstab``, pivot tables and grouped sums take them
     from the rows of people: somebody in a ward of their own would be seen.  So begin with
@@ -135,26 +135,22 @@ def _guess(table: Any, public: bool) -> dict[str, Any]:
         found: dict[str, Any] = {"hierarchy": levels}
     else:
         found = {}
-        rows = [label_words(label) for label in frame.index]
         if any(map(has_no_label, frame.index)):
             raise TableError(
                 "a row has no label: is it the total of the others? Call it 'All', or describe the "
                 "table with TableRelease"
             )
-        total = _total(rows, "rows")
-        if total is not None:
-            # labels as they are, so that a table with numbers for labels is found again
-            labels = frame.index.tolist()
-            place = rows.index(total)
-            found["row_totals"] = {
-                labels[place]: [label for i, label in enumerate(labels) if i != place]
-            }
+        # labels as they are, so that a table with numbers for labels is found again
+        rows = _totals(frame.index.tolist(), frame.index.tolist(), "rows")
+        if rows:
+            found["row_totals"] = rows
             if public:
-                found["public_rows"] = [labels[place]]
+                found["public_rows"] = list(rows)
         names = list(frame.index.names)
         if all(isinstance(name, str) and name not in columns for name in names):
             found["index"] = names  # where a file has these labels
-    totals = _column_totals(table, columns)
+    labels = table.columns if getattr(table, "ndim", 1) == 2 else columns
+    totals = _totals(labels, columns, "columns")
     if totals:
         found["totals"] = totals
         if public:
@@ -162,22 +158,21 @@ def _guess(table: Any, public: bool) -> dict[str, Any]:
     return found
 
 
-def _column_totals(table: Any, names: list[str]) -> dict[str, list[str]]:
-    """Columns that are sums of others: of all, or of those below the same upper labels."""
-    given = table.columns if getattr(table, "ndim", 1) == 2 else names
-    paths = [label if isinstance(label, tuple) else (label,) for label in given]
+def _totals(labels: Iterable[Any], names: list[Any], where: str) -> dict[Any, list[Any]]:
+    """Rows or columns that are sums of others: of all, or of those below the same upper labels."""
+    paths = [label if isinstance(label, tuple) else (label,) for label in labels]
     at = [_total_level(path) for path in paths]
     cells = [i for i, level in enumerate(at) if level is None]
-    totals: dict[str, list[str]] = {}
-    above: dict[tuple[Any, ...], str] = {}
+    totals: dict[Any, list[Any]] = {}
+    above: dict[tuple[Any, ...], Any] = {}
     for name, path, level in zip(names, paths, at):
         if level is None:
             continue
         if above.setdefault(path[:level], name) != name:
-            both = listed([above[path[:level]], name])
-            raise TableError(f"several columns look like totals ({both}): describe the table")
+            both = listed(map(label_words, [above[path[:level]], name]))
+            raise TableError(f"several {where} look like totals ({both}): describe the table")
         parts = [names[i] for i in cells if paths[i][:level] == path[:level]]
-        if len(parts) > 1:
+        if parts:
             totals[name] = parts
     return totals
 
@@ -198,18 +193,12 @@ def _levels(table: Any) -> list[str]:
     if any(not isinstance(name, str) for name in index.names):
         raise TableError("every level of the index must have a name: use rename_axis")
     short = [labels for labels in index.tolist() if any(map(has_no_label, labels))]
-    if len(short) == 1 and str(short[0][0]).strip().lower() in TOTAL_WORDS:
-        return []  # a pivot table with one row of totals
+    told = [labels for labels in index.tolist() if _total_level(labels) is not None]
+    if told and all(labels in told for labels in short):
+        return []  # a pivot table with rows of totals
     if not short:
         raise TableError(
             f"the levels {listed(index.names)} have no rows that are totals. Add them "
             "(with_total_rows does), or reset the index and describe the table"
         )
     return list(index.names)
-
-
-def _total(labels: list[str], where: str) -> str | None:
-    found = [label for label in labels if label.strip().lower() in TOTAL_WORDS]
-    if len(found) > 1:
-        raise TableError(f"several {where} look like totals ({listed(found)}): describe the table")
-    return found[0] if found and len(labels) > 1 else None
