@@ -17,7 +17,9 @@ STRUCTURE = {"equations", "totals", "hierarchy", "row_totals", "changes", "margi
 # What nobody can see in the labels.
 COUNTED_ONCE = (
     "# mu = 1: one person counts for at most 1 in a number.  Sums of values, such as incomes,\n"
-    "# need the public bounds of one person's value: mu = {income = [0, 200000]}"
+    "# need the public bounds of one person's value: mu = {income = [0, 200000]}\n"
+    "# at_most: in how many cells one person is counted, totals aside; without it, once in each\n"
+    "# part of the table that adds up"
 )
 
 
