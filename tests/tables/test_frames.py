@@ -132,7 +132,8 @@ def test_the_guess_is_a_file_and_is_asked_about(tmp_path):
 def test_a_table_without_totals_is_one_cell_per_person():
     given = people()
     counts = pd.crosstab(given["sex"], given["state"])
-    release, _ = guessed(counts)
+    release, text = guessed(counts)
+    assert text.endswith("count\n# the rows first (count_people, or [labels] in a table file)")
     design = release.design(counts)
     q = math.exp(-1.0)  # per row, geometric noise on each cell
     assert design.mechanism.expected_squared_error == pytest.approx(2 * 2 * q / (1 - q) ** 2)

@@ -21,6 +21,10 @@ COUNTED_ONCE = (
     "# at_most: in how many cells one person is counted, totals aside; without it, once in each\n"
     "# part of the table that adds up"
 )
+NOTHING_ADDS_UP = (
+    "# Nothing adds up.  If a row is one person, visit or other record, this hides nobody: count\n"
+    "# the rows first (count_people, or [labels] in a table file)"
+)
 
 
 def from_crosstab(
@@ -103,8 +107,8 @@ def from_crosstab(
     except AffineDPError as error:  # a table in memory may have labels that no file has
         told = "\n".join(f"{name} = {value!r}" for name, value in found.items())
         text = f"for TableRelease ({error})\n{told}"
-    note = f"\n{COUNTED_ONCE}" if release.mu == 1 else ""
-    say(f"# how the table adds up, guessed from its labels, {text}{note}")
+    said = f"# how the table adds up, guessed from its labels, {text}"
+    say("\n".join([said, *notes(release)]))
     question = "Is that how the table adds up"
     if labels is None:
         question += ", and would its labels and their order be the same with other people in it"
@@ -114,6 +118,12 @@ def from_crosstab(
             "with read_release, or say it with TableRelease"
         )
     return release
+
+
+def notes(release: TableRelease) -> list[str]:
+    """Return what to check in a guess, because nobody can see it in the labels."""
+    found = [COUNTED_ONCE] if release.mu == 1 else []
+    return found if release.totals or release.ties_rows else [*found, NOTHING_ADDS_UP]
 
 
 def _refuse_labels_in_columns(frame: Any, others: Mapping[str, Any]) -> None:
