@@ -392,7 +392,11 @@ def check_labels(frame: Any, path: Path) -> None:
 
     They are written into memory; columns of numbers alone are not.
     """
-    labels = [name for name in frame if not all(map(is_number, frame[name].dropna().tolist()))]
+    labels = [
+        name
+        for name, kind in frame.dtypes.items()
+        if kind.kind not in "iuf" and not all(map(is_number, frame[name].dropna().tolist()))
+    ]
     _write(frame[labels], path, io.BytesIO())
 
 
