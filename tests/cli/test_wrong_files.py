@@ -273,6 +273,7 @@ def test_a_total_of_unknown_name_is_commented_on_and_not_released(run, folder):
     assert run("tables guess t.csv --index place --epsilon 1 -o zs.toml")[0] == 0
     guessed = (folder / "zs.toml").read_text(encoding="utf-8")
     assert '# "ZS" = ["f", "m"]' in guessed
+    assert "If a row is one person" in guessed
     assert '# "Zs" = ["Nord", "Süd"]' in guessed
     code, _, err = run("release zs.toml t.csv -o out.csv")
     assert code == exits.BAD_INPUT

@@ -119,3 +119,18 @@ def test_a_folder_of_files_is_sent_to_engines_that_read_it(tmp_path):
         folder.mkdir()
         with pytest.raises(AffineDPError, match="polars.scan_parquet"):
             read_table(folder)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("", "data.csv is empty"),
+        ("ort,größe\nX,1\n".encode("latin-1"), "not text in UTF-8: save it .*CSV UTF-8"),
+        ("ort,größe\nX,1\n".encode("utf-16"), "not text in UTF-8 .*: save it .*CSV UTF-8"),
+    ],
+)
+def test_what_spreadsheets_save_is_refused_with_what_to_do(tmp_path, content, said):
+    path = tmp_path / "data.csv"
+    path.write_bytes(content.encode() if isinstance(content, str) else content)
+    with pytest.raises(AffineDPError, match=said):
+        read_table(path)

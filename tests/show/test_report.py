@@ -510,6 +510,9 @@ def test_hundreds_of_names_are_folded_under_groups(many):
         ["1,320", "1"], ["660", "1.414"], ["80", "2"], ["40", "2.828"]
     ]  # fmt: skip
     assert fragment.index("<details>") < fragment.index("and 2,070 more")
+    page = r.page()  # prints the groups alone
+    assert page.count("<details class='long'>") == 1
+    assert "<details class='long'><summary>Noise on every output" in page
 
 
 def test_noise_of_many_sizes_is_told_in_tenths():

@@ -15,6 +15,7 @@ pytest.importorskip("pydantic", reason="needs the extra studio")
 import affinedp as adp
 from affinedp.cli.app import app
 from affinedp.errors import AffineDPError
+from affinedp.files.data import write_table
 from affinedp.show.report import best_guess
 from affinedp.studio import answers, applications, problem, tasks
 from affinedp.studio.applications import HIDDEN, control
@@ -88,6 +89,10 @@ def test_the_files_do_what_the_page_shows(name, tmp_path, monkeypatch, capsys):
     [
         (None, "No such file"),
         ("a,b\n1,2\n", "has no column"),
+        (
+            "town;women;men;all\nx;1;2;3\n",
+            "data.csv, line 1: its columns are separated by semicolons",
+        ),
         ("town,women,men,all\nx,1,2,3\ny,3,3,6\n", "say --different-people"),
     ],
 )
@@ -100,11 +105,13 @@ def test_the_script_checks_its_file_before_it_designs(content, said, tmp_path, m
     assert capsys.readouterr().out == ""
 
 
-def test_counts_of_people_are_published_whole(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", ["csv", "parquet", "xlsx"])
+def test_counts_of_people_are_published_whole(kind, tmp_path, monkeypatch):
+    """Of every kind of file that the page takes."""
     towns = pd.DataFrame({"town": list("abc"), "women": [3, 5, 8], "men": [4, 4, 9]})
-    towns.assign(all=towns.women + towns.men).to_csv(tmp_path / "data.csv", index=False)
+    write_table(towns.assign(all=towns.women + towns.men), tmp_path / f"data.{kind}")
     script = tasks.design(PEOPLE)["files"]["publish.py"]
-    run_script(script, tmp_path, monkeypatch, "data.csv", "--different-people")
+    run_script(script, tmp_path, monkeypatch, f"data.{kind}", "--different-people")
     published = pd.read_csv(tmp_path / "published.csv")
     assert list(published.columns[:4]) == ["town", "women", "women_lower", "women_upper"]
     assert {kind.kind for kind in published.dtypes[1:]} == {"i"}

@@ -497,6 +497,15 @@ def test_nothing_is_cut_off_on_a_telephone(studio, page, view):
             "women_north + men_north = north\nwomen_south + men_south = south\nnorth + south = all"
         )
         page.open(link(studio, view=view, law="laplace", hidden="person", equations=table))
+        # names of bars are cut by the page, not by the edge of the picture
+        longer = table.replace("women", "women_of_all_ages").replace("men_n", "men_of_all_ages_n")
+        page.open(link(studio, view=view, law="laplace", hidden="person", equations=longer))
+        assert page.driver.execute_script(
+            "return [...document.querySelectorAll('svg.chart text')].filter((one) =>"
+            " one.getClientRects().length && one.getBoundingClientRect().left"
+            " < one.ownerSVGElement.getBoundingClientRect().left).length"
+        ) == 0  # fmt: skip
+        page.open(link(studio, view=view, law="laplace", hidden="person", equations=table))
         # no label of a picture lies under another, or under another number
         overlaps = page.driver.execute_script(
             "const shown = (one) => one.getClientRects().length;"

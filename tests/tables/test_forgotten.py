@@ -93,5 +93,38 @@ def test_zeros_and_copies_of_rows_are_no_evidence():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         TableRelease(totals={"t": ["a", "b"]}, epsilon=1.0).release(table)
-        copies = pd.DataFrame({"a": [123] * 5, "b": [0] * 5, "t": [123] * 5})
+        copies = pd.DataFrame({"a": [123] * 5, "b": [0] * 5, "t": [123] * 5}, index=list("vwxyz"))
         written(copies).release(copies)
+
+
+def with_empty_labels():
+    """A town and a ward that everybody knows, and where nobody is."""
+    cells = pd.DataFrame({"f": [123, 304, 57, 0], "m": [91, 287, 62, 0], "x": 0},
+                         index=["Nord", "Süd", "West", "Ost"])  # fmt: skip
+    cells.loc["All"] = cells.sum()
+    return cells.assign(All=cells.sum(axis=1))
+
+
+def test_a_total_of_which_one_part_is_empty_was_said(tmp_path):
+    """Labels that are public occur without people, too."""
+    table = with_empty_labels()
+    long = table.drop(index="All", columns="All").rename_axis("ward").reset_index()
+    long = with_total_rows(long.assign(town=["n", "n", "n", "s"]), ["town", "ward"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        written(table).release(table)
+        written(table, margins="public", delta=1e-6).release(table)
+        TableRelease(totals={"All": ["f", "m", "x"]}, epsilon=1.0).release(table.drop(index="All"))
+        TableRelease(hierarchy=["town", "ward"], epsilon=1.0).release(long)
+
+
+def test_a_total_of_which_one_part_is_empty_and_that_nobody_said_is_refused():
+    table = with_empty_labels().rename(index={"All": "R"}, columns={"All": "Q"})
+    with pytest.raises(TableError, match=r"\['f', 'm'\]} \(.*belongs to it of 'x', where nobody"):
+        written(table).release(table)
+    with pytest.raises(TableError, match=r"row 'R' is the sum .* of 'Ost', where nobody is; leave"):
+        written(table, totals={"Q": ["f", "m", "x"]}).release(table)
+    told = written(
+        table, totals={"Q": ["f", "m", "x"]}, row_totals={"R": ["Nord", "Süd", "West", "Ost"]}
+    )
+    assert "in one cell of the table" in told.release(table).guarantee.neighbours

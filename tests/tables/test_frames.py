@@ -118,7 +118,9 @@ def test_the_guess_is_a_file_and_is_asked_about(tmp_path):
     answers = ["y"]
     release = from_crosstab(counts, **PROMISE, ask=ask, say=shown.append)
     assert len(questions) == 2
-    assert all("labels be the same with other people" in question for question in questions)
+    assert all(
+        "labels and their order be the same with other people" in question for question in questions
+    )
     file = tmp_path / "table.toml"
     file.write_text(shown[-1], encoding="utf-8")
     read = read_release(file).release
@@ -130,7 +132,8 @@ def test_the_guess_is_a_file_and_is_asked_about(tmp_path):
 def test_a_table_without_totals_is_one_cell_per_person():
     given = people()
     counts = pd.crosstab(given["sex"], given["state"])
-    release, _ = guessed(counts)
+    release, text = guessed(counts)
+    assert text.endswith("count\n# the rows first (count_people, or [labels] in a table file)")
     design = release.design(counts)
     q = math.exp(-1.0)  # per row, geometric noise on each cell
     assert design.mechanism.expected_squared_error == pytest.approx(2 * 2 * q / (1 - q) ** 2)
@@ -155,6 +158,9 @@ def test_excel_there_and_back(tmp_path):
     table = pd.DataFrame({"country": ["NA", "ZA"], "n": [3, 5], "x": [0.5, 1.25]})
     write_table(table, tmp_path / "t.xlsx")
     assert read_table(tmp_path / "t.xlsx").equals(table)
+    texts = pd.DataFrame({"=1+1": ["=cmd()", "@a"], "n": [1, 2]})  # texts, and no formulas
+    write_table(texts, tmp_path / "t.xlsx")
+    assert read_table(tmp_path / "t.xlsx").equals(texts)
     (tmp_path / "bad.xlsx").write_bytes(b"no workbook")
     with pytest.raises(AffineDPError, match="not a valid xlsx file"):
         read_table(tmp_path / "bad.xlsx")
@@ -347,11 +353,13 @@ def test_a_report_shows_what_was_published_and_says_nothing_twice():
     assert [text.get_text() for text in axes.get_yticklabels()][:2] == ["grand total", "w0"]
 
 
-def test_nothing_in_the_figure_is_cut_off():
+@pytest.mark.parametrize("units", [["People"], ["Women", "Men", "Everybody"]])
+def test_nothing_in_the_figure_is_cut_off(units):
     names = [f"A district with a long name {i}" for i in range(60)]
-    table = pd.DataFrame({"people": range(60)}, index=names) * 1_000_000
-    ends = {"people": (table["people"] - 5, table["people"] + 5)}
-    (figure,) = draw_bars(table, ends, 0.95, [["people"]])
+    table = pd.DataFrame({f"{unit} who moved away": range(60) for unit in units}, index=names)
+    table *= 1_000_000
+    ends = {name: (table[name] - 5, table[name] + 5) for name in table}
+    (figure,) = draw_bars(table, ends, 0.95, [list(table)])
     figure.draw_without_rendering()
     drawn, page = figure.get_tightbbox(), figure.get_size_inches()
     assert drawn.x0 >= 0
@@ -407,3 +415,51 @@ def test_a_report_of_margins_has_bars_and_keeps_labels_on_one_line():
     page = report.page()
     assert "<span style='white-space:nowrap'>18-39</span>" in page
     assert "<svg" in page
+
+
+def test_labels_in_a_column_are_not_taken_for_numbers():
+    """A frame of polars, a file and rows of people have no index."""
+    table = pd.DataFrame({"age": ["old", "young"], "n": [3, 4], "s": [5, 6], "All": [8, 10]})
+    with pytest.raises(TableError, match=r"rows have no labels: .*set_index\(\['age'\]\)"):
+        from_crosstab(table, epsilon=1.0, labels="public")
+    with pytest.raises(TableError, match="people are counted first"):
+        from_crosstab(table.drop(columns="age"), epsilon=1.0, labels="public")
+    release = from_crosstab(
+        table, epsilon=1.0, labels="public", public=["age"], totals={"All": ["n", "s"]},
+        say=lambda text: None,
+    )  # fmt: skip
+    assert release.release(table).table["age"].tolist() == ["old", "young"]
+
+
+def test_totals_below_the_same_upper_labels_are_understood_in_rows_and_columns():
+    given = people()
+    states = sorted(set(given["state"]))
+    each = {
+        state: pd.crosstab(given.sex, given.state == state, margins=True)[[True, "All"]].rename(
+            columns={True: "here"}
+        )
+        for state in states
+    }
+    for axis in (0, 1):
+        table = pd.concat(each, axis=axis)
+        if axis == 0:
+            table = table.rename_axis(index=["state", "sex"])
+        release, _ = guessed(table)
+        totals = release.row_totals if axis == 0 else release.totals
+        assert len(totals) == len(states)
+        assert all("All" not in str(parts) for parts in totals.values())
+        release.design(table)
+    whole = pd.concat(each, names=["state", "sex"])
+    sexes = [label for label in whole.index if label[1] != "All"]
+    whole.loc[("All", ""), :] = whole.loc[sexes].sum()
+    release, _ = guessed(whole.astype(int))
+    assert release.row_totals[("All", "")] == sexes
+
+
+def test_a_total_of_one_category_is_a_total():
+    """Whoever is counted there is counted twice, and the promise covers it."""
+    table = pd.DataFrame({"n": [10, 20], "All": [10, 20]}, index=["a", "b"])
+    release, _ = guessed(table)
+    assert release.totals == {"All": ["n"]}
+    found = release.release(table).table
+    assert found["n"].tolist() == found["All"].tolist()

@@ -14,6 +14,7 @@ import affinedp as adp
 from affinedp.cli.release import release_file
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import exact_number
+from affinedp.files import data
 from affinedp.tables import MarginRelease, TableRelease, from_crosstab, prefix, ranges, read_release
 
 TEXT = """
@@ -70,6 +71,25 @@ def test_from_file_to_file(folder):
     assert list(noise.columns) == ["column", "standard_deviation", "half_width_95_percent"]
     assert list(noise["column"]) == ["women", "men", "all"]
     assert "<!doctype html>" in (folder / "out-report.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize(
+    ("town", "kind"),
+    [("X\x07", "xlsx"), (1, "parquet"), (pd.Timestamp("2026-01-01", tz="UTC"), "xlsx")],
+)
+def test_labels_that_the_output_cannot_hold_are_refused_before_any_charge(
+    folder, town, kind, monkeypatch
+):
+    table = pd.read_csv(folder / "data.csv")
+    table["town"] = pd.Series([town, "Y"], dtype=object)
+    monkeypatch.setattr(data, "read_table", lambda path: table)
+    with adp.Ledger(folder / "budget.db", epsilon=1.0, delta=1e-6, protects="one person"):
+        pass
+    files = (folder / "table.toml", folder / "data.csv", folder / f"out.{kind}")
+    with pytest.raises(AffineDPError, match=f"out.{kind} cannot be written"):
+        release_file(*files, str(folder / "budget.db"))
+    with adp.Ledger(folder / "budget.db") as ledger:
+        assert list(ledger.history()) == []
 
 
 def test_with_a_ledger(folder):

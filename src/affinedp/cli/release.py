@@ -207,7 +207,7 @@ def release_file(
 ) -> Told:
     """Publish the table in a file as a table file says, or all margins of people in it."""
     from affinedp.cli.pending import budget_left, settled_in_the_end
-    from affinedp.files.data import check_writable, read_table, write_table
+    from affinedp.files.data import check_labels, check_writable, read_table, write_table
     from affinedp.intervals import checked_level
     from affinedp.tables.files import MarginFile, read_release
 
@@ -232,6 +232,7 @@ def release_file(
     else:
         with about(data):
             table = read.table(table, data.name)
+        check_labels(table.reset_index() if read.index else table, output)
         words |= {"bound": read.bound if bound is None else bound, "sampler": sampler}
     with settled_in_the_end(ledger, same_secret) as budget:
         with about(data):

@@ -140,7 +140,7 @@ def guess(
     from pandas.api.types import is_numeric_dtype
 
     from affinedp.files.writing import write_text
-    from affinedp.tables.crosstab import COUNTED_ONCE, from_crosstab
+    from affinedp.tables.crosstab import from_crosstab, notes
     from affinedp.tables.refusals import label_words
 
     expect(data, "data")
@@ -166,7 +166,7 @@ def guess(
     lines = [
         "# guessed from the labels: check every line before anything is released",
         "# labels are published as they are: with other people in the data they must be the same",
-        COUNTED_ONCE,
+        *notes(release),
         text,
     ]
     if not release.totals and len(table.columns) > 2:

@@ -16,7 +16,7 @@ import numpy as np
 
 from affinedp.arrays import EPS, FloatArray
 from affinedp.errors import AffineDPError, MissingExtraError
-from affinedp.exact.numbers import NOT_KEPT, says_decimal
+from affinedp.exact.numbers import NOT_KEPT, is_number, says_decimal
 from affinedp.files.values import check_names, visible
 from affinedp.files.writing import replacing
 from affinedp.intervals import ROUNDED
@@ -37,6 +37,7 @@ MOST_CELLS = 20_000_000
 MOST_COLUMNS = 100_000
 # Numbers of so few characters have at most 15 digits, which every double keeps.
 SHORT = 15
+SAVE_AS = "save it as such (spreadsheets call it CSV UTF-8)"
 # Kinds of data files, with the package that reads and writes each.
 NEEDED = {".csv": "pandas", ".parquet": "pyarrow", ".xlsx": "openpyxl"}
 
@@ -81,13 +82,15 @@ def read_table(
     except OSError as error:
         raise AffineDPError(f"{path} cannot be read: {error.strerror or error}") from None
     except UnicodeDecodeError:
-        raise AffineDPError(f"{path.name} is not text in UTF-8") from None
+        raise AffineDPError(f"{path.name} is not text in UTF-8: {SAVE_AS}") from None
     except ImportError:
         raise MissingExtraError(NEEDED[kind], "tables") from None
     except AffineDPError:
         raise
     except MemoryError:  # a few bytes may stand for many
         raise AffineDPError(f"{path.name} needs more memory than there is to be read") from None
+    except pandas.errors.EmptyDataError:
+        raise AffineDPError(f"{path.name} is empty") from None
     except (pandas.errors.ParserError, pandas.errors.ParserWarning) as error:
         reason = visible(str(error).splitlines()[0][:200])  # lines and counts, no values
         raise AffineDPError(f"{path.name} is not a valid csv file: {reason}") from None
@@ -236,7 +239,7 @@ def _csv_size(path: Path, file: BinaryIO) -> tuple[int, int]:
     cells, columns, in_header = 0, 0, True
     while block := file.read(1 << 20):
         if b"\0" in block:  # pandas would drop what follows in the cell
-            raise AffineDPError(f"{path.name} is not text: it has a zero byte")
+            raise AffineDPError(f"{path.name} is not text in UTF-8 (it has a zero byte): {SAVE_AS}")
         cells += sum(map(block.count, (b",", b"\n", b"\r")))
         if in_header:
             first, end, _ = block.lstrip(b"\r\n").partition(b"\n")
@@ -328,29 +331,47 @@ def write_table(frame: Any, path: Path) -> None:
 
     Nothing else is written: no index, no attributes, no notes of pandas in a Parquet file.
     """
-    kind = _kind(path)
+    _kind(path)
     with replacing(path) as part:
-        try:
-            if kind == ".csv":
-                frame.to_csv(part, index=False)
-            elif kind == ".xlsx":
-                frame.to_excel(part, index=False, engine="openpyxl")
-            else:
-                _write_parquet(frame, part)
-        except OSError:
-            raise
-        except ImportError:
-            raise MissingExtraError(NEEDED[kind], "tables") from None
-        except Exception as error:  # pyarrow raises many kinds for what it cannot hold
-            reason = visible(str(error)[:200])
-            raise AffineDPError(f"{path} cannot be written: {reason}") from None
+        _write(frame, path, part)
 
 
-def _write_parquet(frame: Any, path: Path) -> None:
+def _write(frame: Any, path: Path, file: Path | io.BytesIO) -> None:
+    """Write columns into a file, in the format that the path says."""
+    kind = _kind(path)
+    try:
+        if kind == ".csv":
+            frame.to_csv(file, index=False)
+        elif kind == ".xlsx":
+            _write_excel(frame, file)
+        else:
+            _write_parquet(frame, file)
+    except OSError:
+        raise
+    except ImportError:
+        raise MissingExtraError(NEEDED[kind], "tables") from None
+    except Exception as error:  # pyarrow raises many kinds for what it cannot hold
+        reason = visible(str(error)[:200])
+        raise AffineDPError(f"{path} cannot be written: {reason}") from None
+
+
+def _write_excel(frame: Any, file: Path | io.BytesIO) -> None:
+    """Texts as texts: one that begins with = would be a formula, which is run and not shown."""
+    from pandas import ExcelWriter
+
+    with ExcelWriter(file, engine="openpyxl") as writer:
+        frame.to_excel(writer, index=False)
+        for row in writer.book.active.iter_rows():
+            for cell in row:
+                if cell.data_type == "f":
+                    cell.data_type = "s"
+
+
+def _write_parquet(frame: Any, file: Path | io.BytesIO) -> None:
     from pyarrow import Table, parquet
 
     columns = Table.from_pandas(frame, preserve_index=False)
-    parquet.write_table(columns.replace_schema_metadata(None), path)
+    parquet.write_table(columns.replace_schema_metadata(None), file)
 
 
 def check_writable(path: Path, *, page: bool = False) -> None:
@@ -364,6 +385,19 @@ def check_writable(path: Path, *, page: bool = False) -> None:
         raise AffineDPError(f"{path} cannot be written: it is {what}")
     if not path.parent.is_dir() or not os.access(path.parent, os.W_OK):
         raise AffineDPError(f"{path} cannot be written: no such folder, or no permission")
+
+
+def check_labels(frame: Any, path: Path) -> None:
+    """Refuse labels that this kind of file cannot hold, before anything is charged.
+
+    They are written into memory; columns of numbers alone are not.
+    """
+    labels = [
+        name
+        for name, kind in frame.dtypes.items()
+        if kind.kind not in "iuf" and not all(map(is_number, frame[name].dropna().tolist()))
+    ]
+    _write(frame[labels], path, io.BytesIO())
 
 
 def _refuse_folder(path: Path) -> None:

@@ -186,7 +186,7 @@ def read_formula(text: str, named: Callable[[str], Formula]) -> Formula:
             if called is not None and (count == 1 or (count > 1 and node.func.id in "min max")):
                 return called(*map(read, node.args))
         raise TypeError(
-            f"{ast.unparse(node)!r} is not read: write numbers, names, + - * / **, and "
+            f"{ast.unparse(node)!r} is no arithmetic: write numbers, names, + - * / **, and "
             f"{', '.join(_CALLS)}; names with other signs stand in backticks"
         )
 

@@ -221,7 +221,10 @@ class Report:
         for section in self._sections(most):
             open_ = "" if self.opening else " open"
             title = f"<summary>{escape(section.title)}</summary>"
-            yield f"<details{open_}>{title}{_html(section)}</details>"
+            # on paper the groups say it
+            long = section.title == OUTPUTS and len(section.rows) > SHOWN_OUTPUTS
+            kind = " class='long'" if long else ""
+            yield f"<details{kind}{open_}>{title}{_html(section)}</details>"
         yield f"<p><small>{escape(SOURCE)}</small></p>"
 
     def _figure(self) -> str:
@@ -475,10 +478,11 @@ figure svg { max-width: 100%; height: auto; }
   tr, figure { break-inside: avoid; }
   h2, summary { break-after: avoid; }
   figure { margin: 1rem 0; }
-  figure svg { flex: 1 1 30%; min-width: 0; max-width: 14cm; max-height: 22cm; }
+  figure svg { flex: 1 1 30%; min-width: 0; max-width: 10cm; max-height: 22cm; }
   /* paper does not scroll; the box has its style in itself, for notebooks */
   .published { overflow: visible !important; max-height: none !important; }
   .published th, .published td { white-space: normal !important; }
+  .long { display: none; }
   details::details-content { content-visibility: visible; display: block; }
 }
 """

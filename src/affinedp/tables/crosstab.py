@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 from affinedp.errors import AffineDPError
 from affinedp.tables.describe import choice
 from affinedp.tables.frames import TOTAL_WORDS, given_table
 from affinedp.tables.refusals import TableError, has_no_label, label_words, listed
+from affinedp.tables.relations import no_labels
 from affinedp.tables.release import TableRelease
 
 # What says how a table adds up.
@@ -16,7 +17,13 @@ STRUCTURE = {"equations", "totals", "hierarchy", "row_totals", "changes", "margi
 # What nobody can see in the labels.
 COUNTED_ONCE = (
     "# mu = 1: one person counts for at most 1 in a number.  Sums of values, such as incomes,\n"
-    "# need the public bounds of one person's value: mu = {income = [0, 200000]}"
+    "# need the public bounds of one person's value: mu = {income = [0, 200000]}\n"
+    "# at_most: in how many cells one person is counted, totals aside; without it, once in each\n"
+    "# part of the table that adds up"
+)
+NOTHING_ADDS_UP = (
+    "# Nothing adds up.  If a row is one person, visit or other record, this hides nobody: count\n"
+    "# the rows first (count_people, or [labels] in a table file)"
 )
 
 
@@ -34,8 +41,8 @@ def from_crosstab(
     """Guess how a table adds up from its labels, and show the guess as a table file.
 
     Only labels are looked at.  A row or column called "All", "Total", … is the sum of the
-    others; levels of the index whose lower labels are empty are a hierarchy; without
-    either, one person is in one cell and nothing adds up.
+    others, or of those below the same upper labels; levels of the index whose lower labels are
+    empty are a hierarchy; without either, one person is in one cell and nothing adds up.
 
     Labels are published as they are, and ``pd.crosstab``, pivot tables and grouped sums take them
     from the rows of people: somebody in a ward of their own would be seen.  So begin with
@@ -50,7 +57,8 @@ def from_crosstab(
     margins : {"private", "public"}
         Whether totals get noise too, or are published as they are.
     labels : "public", optional
-        Says that the labels of rows and columns would be the same for other people: needed,
+        Says that the labels of rows and columns, and their order, would be the same for other
+        people (``value_counts`` orders them by size, which ``sort_index`` undoes): needed,
         unless somebody is asked.
     ask : callable or None
         Gets a question and returns the answer, as ``input`` does; by default the guess is taken.
@@ -81,10 +89,12 @@ def from_crosstab(
     choice(labels, "labels", (None, "public"))
     if labels is None and ask is None:
         raise TableError(
-            "the labels of rows and columns are published as they are: if they are the categories "
-            "that were declared, and not those that occur in the data, say labels='public' "
+            "the labels of rows and columns are published as they are, in their order: if they are "
+            "the categories that were declared, not those that occur in the data, and not sorted "
+            "by their numbers, say labels='public' "
             "(ask=input asks whether they are)"
         )
+    _refuse_labels_in_columns(given_table(table).frame, others)
     found = {**_guess(table, margins == "public"), **others}
     if not STRUCTURE & found.keys():
         # nothing adds up: one person is in one cell of one row
@@ -97,17 +107,36 @@ def from_crosstab(
     except AffineDPError as error:  # a table in memory may have labels that no file has
         told = "\n".join(f"{name} = {value!r}" for name, value in found.items())
         text = f"for TableRelease ({error})\n{told}"
-    note = f"\n{COUNTED_ONCE}" if release.mu == 1 else ""
-    say(f"# how the table adds up, guessed from its labels, {text}{note}")
+    said = f"# how the table adds up, guessed from its labels, {text}"
+    say("\n".join([said, *notes(release)]))
     question = "Is that how the table adds up"
     if labels is None:
-        question += ", and would its labels be the same with other people in it"
+        question += ", and would its labels and their order be the same with other people in it"
     if ask is not None and ask(f"{question}? [y/N] ").strip().lower() not in ("y", "yes"):
         raise TableError(
             "the description was not confirmed: nothing was done. Correct the text and read it "
             "with read_release, or say it with TableRelease"
         )
     return release
+
+
+def notes(release: TableRelease) -> list[str]:
+    """Return what to check in a guess, because nobody can see it in the labels."""
+    found = [COUNTED_ONCE] if release.mu == 1 else []
+    return found if release.totals or release.ties_rows else [*found, NOTHING_ADDS_UP]
+
+
+def _refuse_labels_in_columns(frame: Any, others: Mapping[str, Any]) -> None:
+    """Refuse rows without labels: a frame of polars or a file has them in a column, people none."""
+    if others.keys() & (STRUCTURE | {"columns", "public"}) or not no_labels(frame.index):
+        return
+    texts = (name for name in frame if any(isinstance(x, str) for x in frame[name].tolist()))
+    label = next(texts, "age")
+    raise TableError(
+        "the rows have no labels: make the columns that hold them the index, as in "
+        f"table.set_index([{label!r}]) (of polars, table.to_pandas().set_index([{label!r}])). "
+        "Rows that are people are counted first (count_people)"
+    )
 
 
 def _guess(table: Any, public: bool) -> dict[str, Any]:
@@ -118,26 +147,22 @@ def _guess(table: Any, public: bool) -> dict[str, Any]:
         found: dict[str, Any] = {"hierarchy": levels}
     else:
         found = {}
-        rows = [label_words(label) for label in frame.index]
         if any(map(has_no_label, frame.index)):
             raise TableError(
                 "a row has no label: is it the total of the others? Call it 'All', or describe the "
                 "table with TableRelease"
             )
-        total = _total(rows, "rows")
-        if total is not None:
-            # labels as they are, so that a table with numbers for labels is found again
-            labels = frame.index.tolist()
-            place = rows.index(total)
-            found["row_totals"] = {
-                labels[place]: [label for i, label in enumerate(labels) if i != place]
-            }
+        # labels as they are, so that a table with numbers for labels is found again
+        rows = _totals(frame.index.tolist(), frame.index.tolist(), "rows")
+        if rows:
+            found["row_totals"] = rows
             if public:
-                found["public_rows"] = [labels[place]]
+                found["public_rows"] = list(rows)
         names = list(frame.index.names)
         if all(isinstance(name, str) and name not in columns for name in names):
             found["index"] = names  # where a file has these labels
-    totals = _column_totals(table, columns)
+    labels = table.columns if getattr(table, "ndim", 1) == 2 else columns
+    totals = _totals(labels, columns, "columns")
     if totals:
         found["totals"] = totals
         if public:
@@ -145,22 +170,21 @@ def _guess(table: Any, public: bool) -> dict[str, Any]:
     return found
 
 
-def _column_totals(table: Any, names: list[str]) -> dict[str, list[str]]:
-    """Columns that are sums of others: of all, or of those below the same upper labels."""
-    given = table.columns if getattr(table, "ndim", 1) == 2 else names
-    paths = [label if isinstance(label, tuple) else (label,) for label in given]
+def _totals(labels: Iterable[Any], names: list[Any], where: str) -> dict[Any, list[Any]]:
+    """Rows or columns that are sums of others: of all, or of those below the same upper labels."""
+    paths = [label if isinstance(label, tuple) else (label,) for label in labels]
     at = [_total_level(path) for path in paths]
     cells = [i for i, level in enumerate(at) if level is None]
-    totals: dict[str, list[str]] = {}
-    above: dict[tuple[Any, ...], str] = {}
+    totals: dict[Any, list[Any]] = {}
+    above: dict[tuple[Any, ...], Any] = {}
     for name, path, level in zip(names, paths, at):
         if level is None:
             continue
         if above.setdefault(path[:level], name) != name:
-            both = listed([above[path[:level]], name])
-            raise TableError(f"several columns look like totals ({both}): describe the table")
+            both = listed(map(label_words, [above[path[:level]], name]))
+            raise TableError(f"several {where} look like totals ({both}): describe the table")
         parts = [names[i] for i in cells if paths[i][:level] == path[:level]]
-        if len(parts) > 1:
+        if parts:
             totals[name] = parts
     return totals
 
@@ -181,18 +205,12 @@ def _levels(table: Any) -> list[str]:
     if any(not isinstance(name, str) for name in index.names):
         raise TableError("every level of the index must have a name: use rename_axis")
     short = [labels for labels in index.tolist() if any(map(has_no_label, labels))]
-    if len(short) == 1 and str(short[0][0]).strip().lower() in TOTAL_WORDS:
-        return []  # a pivot table with one row of totals
+    told = [labels for labels in index.tolist() if _total_level(labels) is not None]
+    if told and all(labels in told for labels in short):
+        return []  # a pivot table with rows of totals
     if not short:
         raise TableError(
             f"the levels {listed(index.names)} have no rows that are totals. Add them "
             "(with_total_rows does), or reset the index and describe the table"
         )
     return list(index.names)
-
-
-def _total(labels: list[str], where: str) -> str | None:
-    found = [label for label in labels if label.strip().lower() in TOTAL_WORDS]
-    if len(found) > 1:
-        raise TableError(f"several {where} look like totals ({listed(found)}): describe the table")
-    return found[0] if found and len(labels) > 1 else None

@@ -20,6 +20,7 @@ from affinedp.discovery.column_numbers import Numbers, read_numbers
 from affinedp.discovery.exact_table import ExactTable
 from affinedp.discovery.forgotten import CHANCE
 from affinedp.discovery.row_sums import MOST_ROWS, says_total, subtotals
+from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPWarning, outside
 from affinedp.tables.layout import Layout
 from affinedp.tables.reading import computed_points
@@ -61,13 +62,15 @@ def refuse_forgotten(design: DesignedNoise, points: FloatArray, index: Any) -> N
                 f"{closest(name, [*columns, *rows])}"
             )
     values = points[:, : layout.cells].reshape(-1, len(columns))
-    example = _example(design, values)
     across = list(_sums(values.T, columns, ()))
     down: list[ForgottenSum] = []
     if few and asked.row_mode != "composed":  # which is about people who are in all rows
         down = list(_sums(values, rows, {one.total for one in across}))
     if down:  # a row that is a sum says nothing new about columns
         across = list(_sums(values.T, columns, {one.total for one in down}))
+    if not across and not down:
+        return
+    example = _example(design, values)
     told = set(map(label_words, asked.by_chance))
     found = [("column", columns, one) for one in _untold(across, values.T, example.T)]
     found += [("row", rows, one) for one in _untold(down, values, example)]
@@ -77,7 +80,8 @@ def refuse_forgotten(design: DesignedNoise, points: FloatArray, index: Any) -> N
     for kind, names, one in found:
         if names[one.total] in told or _is_covered(design, kind, one, cells):
             continue
-        text = _words(kind, names, one)
+        lines = values.any(axis=0 if kind == "column" else 1)
+        text = _words(kind, names, one, [names[i] for i in np.flatnonzero(~lines)])
         likely = SPOKEN_OF if says_total(names[one.total]) else CHANCE
         if together <= math.log10(likely) and one.lines >= ENOUGH:
             raise TableError(f"{text}. Nothing was released", "", names[one.total])
@@ -95,16 +99,17 @@ def _untold(
     return (one for one in sums if _holds(one, lines) and not _holds(one, example))
 
 
-def _words(kind: str, names: Sequence[str], one: ForgottenSum) -> str:
+def _words(kind: str, names: Sequence[str], one: ForgottenSum, empty: Sequence[str]) -> str:
     total, parts = names[one.total], [names[part] for part in one.parts]
     argument = "totals" if kind == "column" else "row_totals"
     more = ", …" if len(parts) > SHOWN else ""
+    also = f", with what belongs to it of {listed(empty)}, where nobody is" if empty else ""
     said = f"{argument}={{{total!r}: [{', '.join(map(repr, parts[:SHOWN]))}{more}]}}"
     return (
         f"the {kind} {total!r} is the sum of the {kind}s {listed(parts)}, and nobody said so: "
         f"whoever is counted in one of them is counted in {total!r} too, which the promise does "
-        f"not cover. Say {said} (in a file: [{argument}]), leave it out, or, if it is chance, say "
-        f"by_chance=[{total!r}]"
+        f"not cover. Say {said} (in a file: [{argument}]){also}; leave it out; or, if it is "
+        f"chance, say by_chance=[{total!r}]"
     )
 
 
@@ -183,18 +188,31 @@ def _holds(one: ForgottenSum, lines: FloatArray) -> bool:
 
 
 def _example(design: DesignedNoise, values: FloatArray) -> FloatArray:
-    """A table of other numbers that obeys what was said: what holds there, too, was said."""
+    """A table of other numbers that obeys what was said: what holds there, too, was said.
+
+    Rows and columns without people are empty in it, too: a total is also the sum of its parts
+    without them.
+    """
     layout, generator = design.layout, np.random.default_rng(0)
     height, width = values.shape
+    apart = layout.row_names is None
+    nobody = np.zeros((1 if apart else height, width), dtype=bool)
+    nobody[:, ~values.any(axis=0)] = True
+    if not apart:
+        nobody[~values.any(axis=1)] = True
+    empty = np.flatnonzero(nobody)
     if design.tree:
         drawn = generator.integers(1, 10**6, size=(1, len(layout.is_private))).astype(float)
+        drawn[:, empty] = 0.0
         return computed_points(layout, drawn, sorted(layout.totals))[:, : layout.cells].reshape(
             -1, width
         )
-    kernel = design.mechanism.manifold.kernel
+    manifold, people = design.mechanism.manifold, ~np.isin(layout.private, empty)
+    if not people.all():
+        manifold = AffineManifold(manifold.D[:, people], public_entries="allow")
     # of rows apart, a few say what was said of all
-    sets = min(height, MOST_ROWS) if layout.row_names is None else 1
-    free = generator.integers(1, 10**6, size=(kernel.shape[1], sets)).astype(float)
+    sets = min(height, MOST_ROWS) if apart else 1
+    free = generator.integers(1, 10**6, size=(manifold.dim, sets)).astype(float)
     example = np.zeros((sets, layout.cells))
-    example[:, layout.private] = np.asarray(kernel @ free).T
+    example[:, layout.private[people]] = np.asarray(manifold.kernel @ free).T
     return example.reshape(-1, width)

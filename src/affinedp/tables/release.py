@@ -450,8 +450,8 @@ class TableRelease(TableDescription):
     """A table that obeys known equations, and the promise with which it is to be published.
 
     Say every equation that the public knows: one that is left out is not covered.  Every column
-    is either private (noise is added) or named in ``public`` (published as it is); so are the
-    index and the number of rows, which are always public.
+    is either private (noise is added) or named in ``public`` (published as it is); so is the
+    index, with the number and the order of rows, which are always public.
 
     What the promise means depends on ``rows``:
 

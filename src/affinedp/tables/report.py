@@ -173,7 +173,7 @@ def _draw_panel(table: Any, ends: Ends, shown: Sequence[Any], title: str, axes: 
     axes.locator_params(axis="x", nbins=3)
     axes.xaxis.set_major_formatter("{x:,.10g}")
     (unit,) = short_names([", ".join(map(str, shown))], LONGEST_NAME)
-    axes.set_xlabel(unit, parse_math=False)
+    axes.set_xlabel(unit, loc="right", parse_math=False)  # to the left there is room
     axes.figure.suptitle(title, fontsize=10)  # over the names, too: axes are narrower than it
     for side in ("top", "right"):
         axes.spines[side].set_visible(False)
@@ -282,7 +282,7 @@ def table_title(design: DesignedNoise, published: Published | None = None) -> st
 def _unprotected(design: DesignedNoise) -> str:
     names = [*design.layout.roles.known, *design.layout.roles.labels]
     columns = f"the column{'s' * (len(names) > 1)} {listed(names)}, " if names else ""
-    return f"{columns}the labels and the number of rows: published as they are"
+    return f"{columns}the labels, order and number of rows: published as they are"
 
 
 def _scope(design: DesignedNoise, equations: list[str], bare: str) -> Iterator[tuple[str, str]]:

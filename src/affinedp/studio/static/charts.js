@@ -52,7 +52,7 @@ export function bars(rows, kinds, title) {
   const most = Math.max(...shown.flatMap((row) => row.values), 1e-300);
   shown.forEach((row, i) => {
     const y = i * each + 6;
-    made.append(svg("text", { class: "name", x: left - 10, y: y + (kinds.length * thick) / 2 + 4, "text-anchor": "end" }, cut(row.name, left / 8), svg("title", {}, row.name)));
+    made.append(svg("text", { class: "name", x: left - 10, y: y + (kinds.length * thick) / 2 + 4, "text-anchor": "end" }, cut(row.name, (left - 10) / 8), svg("title", {}, row.name)));
     row.values.forEach((value, k) => {
       const long = Math.max((value / most) * (width - left - 60), value > 0 ? 1.5 : 0);
       made.append(svg("rect", { class: `bar ${kinds[k]}`, x: left, y: y + k * thick, width: long, height: thick - 2, rx: 2 }));
