@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
@@ -20,10 +21,12 @@ from affinedp.discovery.column_numbers import Numbers, read_numbers
 from affinedp.discovery.exact_table import ExactTable
 from affinedp.discovery.forgotten import CHANCE
 from affinedp.discovery.row_sums import MOST_ROWS, says_total, subtotals
-from affinedp.errors import AffineDPWarning, outside
+from affinedp.errors import AffineDPError, AffineDPWarning, outside
 from affinedp.tables.layout import Layout
+from affinedp.tables.people import manifold_of
 from affinedp.tables.reading import computed_points
 from affinedp.tables.refusals import TableError, closest, label_words, listed
+from affinedp.tables.relations import without_people
 
 if TYPE_CHECKING:
     from affinedp.tables.noise import DesignedNoise
@@ -183,18 +186,30 @@ def _holds(one: ForgottenSum, lines: FloatArray) -> bool:
 
 
 def _example(design: DesignedNoise, values: FloatArray) -> FloatArray:
-    """A table of other numbers that obeys what was said: what holds there, too, was said."""
+    """A table of other numbers that obeys what was said: what holds there, too, was said.
+
+    Lines that are 0 everywhere are 0 there, too: sums hold with them and without.
+    """
     layout, generator = design.layout, np.random.default_rng(0)
     height, width = values.shape
+    used = values.any(axis=0) & values.any(axis=1)[:, None]
+    empty = np.flatnonzero(~(used.any(axis=0) if layout.row_names is None else used))
     if design.tree:
         drawn = generator.integers(1, 10**6, size=(1, len(layout.is_private))).astype(float)
+        drawn[:, empty] = 0.0
         return computed_points(layout, drawn, sorted(layout.totals))[:, : layout.cells].reshape(
             -1, width
         )
-    kernel = design.mechanism.manifold.kernel
+    private, kernel = layout.private, design.mechanism.manifold.kernel
+    with suppress(AffineDPError):  # some equations do not say what follows
+        own = layout.is_private.copy()
+        own[sorted(without_people(set(empty.tolist()), layout.relations))] = False
+        if own.any() and len(empty):
+            kernel = manifold_of(replace(layout, is_private=own)).kernel
+            private = np.flatnonzero(own)
     # of rows apart, a few say what was said of all
     sets = min(height, MOST_ROWS) if layout.row_names is None else 1
     free = generator.integers(1, 10**6, size=(kernel.shape[1], sets)).astype(float)
     example = np.zeros((sets, layout.cells))
-    example[:, layout.private] = np.asarray(kernel @ free).T
+    example[:, private] = np.asarray(kernel @ free).T
     return example.reshape(-1, width)
