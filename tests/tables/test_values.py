@@ -266,3 +266,14 @@ def test_shares_lie_between_0_and_1_or_are_not_known():
     assert not any("inf" in row[-1] for row in told.rows)
     # nobody said that numbers are not negative: nothing is cut
     assert "cut" not in TableRelease(**asked).release(table).function("women / people").how
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+def test_what_is_compared_may_fail_to_cover_in_bounds_far_apart(delta):
+    """One weight per level does not cover these moves up to rounding; other noise does."""
+    bounds = {"income": (1, 200_001), "degrees": (-5, -4)}
+    rows = pd.DataFrame({"ward": ["n"], "income": [1], "degrees": [-5]})
+    cells = count_people(rows, ["ward"], cells={"ward": ["n", "s"]}, values=bounds)
+    table = with_total_rows(cells.drop(columns="count"), ["ward"])
+    asked = TableRelease(hierarchy=["ward"], mu=bounds, epsilon=1.0, delta=delta)
+    assert asked.release(table).guarantee.holds(1.0, delta)
