@@ -136,6 +136,7 @@ def test_least_squares_over_the_whole_table(case, delta):
     assert (rows[nobody] == 0).all()
     assert design.guarantee.holds(1.0, delta)
     assert "labels that is impossible, in both" in dict(design.report().promise)["neighbours"]
+    assert "for all combinations of labels" in dict(design.report().totals)["optimality"]
 
 
 @pytest.mark.parametrize(("delta", "margins"), [(1e-6, "<=2"), (0.0, "<=2"), (0.0, "<=1")])

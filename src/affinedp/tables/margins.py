@@ -42,6 +42,10 @@ PUBLISHED = ("count", "lower", "upper")
 # Numbers that the tables of all places may hold, with 32 bits each.
 MOST_CELLS = 2_000_000_000
 ZEROS = "; nobody has a combination of labels that is impossible, in both"
+UNFITTED = (
+    "; this and what follows is said of noise for all combinations of labels: fitted to those that "
+    "are possible there is less, which is not certified to be the least"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -635,7 +639,11 @@ class MarginDesign(Locked):
         report = grouped_report(self.mechanism, self.title, noise)
         if self.fitted is not None:
             told = {**dict(report.promise), "neighbours": self.guarantee.neighbours}
-            report = replace(report, promise=tuple(told.items()))
+            totals = (
+                (label, text + UNFITTED if label == "optimality" else text)
+                for label, text in report.totals
+            )
+            report = replace(report, promise=tuple(told.items()), totals=tuple(totals))
         if not asked.whole:
             return report
         words = "whole numbers" + (" of at least 0" if asked.nonnegative else "")
