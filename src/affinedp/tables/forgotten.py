@@ -192,7 +192,7 @@ def _example(design: DesignedNoise, values: FloatArray) -> FloatArray:
     """
     layout, generator = design.layout, np.random.default_rng(0)
     height, width = values.shape
-    used = values.any(axis=0) & values.any(axis=1)[:, None]
+    used = np.outer(values.any(axis=1), values.any(axis=0))
     empty = np.flatnonzero(~(used.any(axis=0) if layout.row_names is None else used))
     if design.tree:
         drawn = generator.integers(1, 10**6, size=(1, len(layout.is_private))).astype(float)
