@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 from scipy import stats
 
@@ -308,3 +309,15 @@ def test_bounds_far_apart_leave_nothing_that_neighbours_share():
     made = asked.design(with_total_rows(cells, [*places]))
     assert made.mechanism.shared_part is None
     assert made.release(with_total_rows(cells, [*places])).guarantee.holds(0.5, 1e-5)
+
+
+def test_other_people_do_not_decide_which_rows_of_a_lazy_table_are_added_up():
+    """What comes without an order is added up as a table sorted by labels and values."""
+    rows = pd.DataFrame({"who": 1, "ward": ["s", "n", "n", "s"], "rent": [3.0, 2.0, 1.5, 0.5]})
+    asked = {"cells": {"ward": ["n", "s"]}, "values": {"rent": (0, 3)}, "person": "who"}
+    for most, sums in ((1, [1.5, 0]), (2, [3.5, 0]), (3, [3.5, 0.5])):
+        for order in itertools.permutations(range(4)):
+            lazy = polars.from_pandas(rows.iloc[list(order)]).lazy()
+            for given in (lazy, lazy.with_columns(polars.col("ward").cast(polars.Categorical))):
+                found = count_people(given, ["ward"], at_most=most, **asked)
+                assert found["rent"].tolist() == sums
