@@ -337,3 +337,13 @@ def test_rules_and_sums_are_said_in_a_file(tmp_path):
     assert [one.workload for one in release.asked.values()] == ["prefix", None, [[1, -1]]]
     with pytest.raises(AffineDPError, match="list of labels"):
         read_release(file, text.replace("prefix", "prefixes"))
+
+
+def test_a_range_names_each_of_its_labels():
+    asked = {"attributes": {"age": prefix(range(30)), "married": ["yes", "no"]}, "epsilon": 1.0}
+    by_range, by_list = (
+        MarginRelease(impossible=[{"age": ages, "married": "yes"}], **asked)
+        for ages in (range(18), list(range(18)))
+    )
+    assert np.array_equal(by_range.possible.groups[0][1], by_list.possible.groups[0][1])
+    assert by_range.toml() == by_list.toml()
