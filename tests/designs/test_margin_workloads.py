@@ -223,6 +223,14 @@ def test_values_are_as_without_a_workload():
     assert one.expected_squared_error == pytest.approx(other.expected_squared_error, rel=1e-6)
 
 
+def test_contrasts_that_nobody_asks_for_may_lose_all_their_noise():
+    """Twice the total of two values asks for no contrast; noise on the values is added up."""
+    asked = {0: np.array([[-2.0, -2.0]]), 1: "prefix"}
+    m = design_margins([2, 2, 2], 3, workloads=asked, epsilon=0.3)
+    plain = design_margins([2, 2], 2, workloads={0: "prefix"}, epsilon=0.3)
+    assert m.expected_squared_error <= 2**2 * 2 * plain.expected_squared_error * (1 + 1e-9)
+
+
 def test_wide_products_are_exact():
     rng = np.random.default_rng(0)
     matrix = rng.integers(-(2**31) + 1, 2**31, (5, 7))

@@ -61,17 +61,33 @@ def test_totals_are_recognised_by_their_usual_names(total):
     assert release.row_totals == {total: ["Nord", "Süd", "West"]}
 
 
-def test_what_was_said_in_another_way_is_not_found_again():
-    """The grand total is the sum of all districts, which follows from the regions."""
+@pytest.mark.parametrize("empty", [[], [1], [0, 3]])
+def test_what_was_said_in_another_way_is_not_found_again(empty):
+    """The grand total is the sum of all districts, of those with people too."""
     places = pd.DataFrame(
         {"region": ["n", "n", "s", "s"], "district": list("abcd"), "k": [123, 41, 307, 66],
-         "l": [88, 91, 130, 19]}
+         "l": [88, 91, 130, 19], "m": [2051, 977, 1418, 3306]}
     )  # fmt: skip
+    places.loc[empty, ["k", "l", "m"]] = 0
     table = with_total_rows(places, ["region", "district"])
     release = TableRelease(hierarchy=["region", "district"], epsilon=1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         release.release(table)
+
+
+def test_an_empty_column_makes_no_other_sum():
+    """With nobody in l the total is k + m + y, too; what nobody said is still found."""
+    table = pd.DataFrame({"k": [310, 41, 98, 77, 120, 533, 207, 64], "l": 0,
+                          "m": [31, 411, 59, 265, 358, 97, 93, 23],
+                          "y": [7, 11, 213, 17, 69, 301, 44, 58]})  # fmt: skip
+    table = table.assign(x=table.k + table.m, all=table.k + table.m + table.y)
+    totals = {"x": ["k", "l", "m"]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        TableRelease(totals={**totals, "all": ["x", "y"]}, epsilon=1.0).release(table)
+    with pytest.raises(TableError, match="column 'all' is the sum of"):
+        TableRelease(totals=totals, columns=[*table], at_most=1, epsilon=1.0).release(table)
 
 
 def test_people_who_are_counted_in_every_column_are_covered_whatever_adds_up():

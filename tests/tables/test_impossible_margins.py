@@ -136,6 +136,7 @@ def test_least_squares_over_the_whole_table(case, delta):
     assert (rows[nobody] == 0).all()
     assert design.guarantee.holds(1.0, delta)
     assert "labels that is impossible, in both" in dict(design.report().promise)["neighbours"]
+    assert "for all combinations of labels" in dict(design.report().totals)["optimality"]
 
 
 @pytest.mark.parametrize(("delta", "margins"), [(1e-6, "<=2"), (0.0, "<=2"), (0.0, "<=1")])
@@ -336,3 +337,13 @@ def test_rules_and_sums_are_said_in_a_file(tmp_path):
     assert [one.workload for one in release.asked.values()] == ["prefix", None, [[1, -1]]]
     with pytest.raises(AffineDPError, match="list of labels"):
         read_release(file, text.replace("prefix", "prefixes"))
+
+
+def test_a_range_names_each_of_its_labels():
+    asked = {"attributes": {"age": prefix(range(30)), "married": ["yes", "no"]}, "epsilon": 1.0}
+    by_range, by_list = (
+        MarginRelease(impossible=[{"age": ages, "married": "yes"}], **asked)
+        for ages in (range(18), list(range(18)))
+    )
+    assert np.array_equal(by_range.possible.groups[0][1], by_list.possible.groups[0][1])
+    assert by_range.toml() == by_list.toml()

@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 import pandas as pd
+import polars
 import pytest
 from scipy import stats
 
@@ -266,3 +267,57 @@ def test_shares_lie_between_0_and_1_or_are_not_known():
     assert not any("inf" in row[-1] for row in told.rows)
     # nobody said that numbers are not negative: nothing is cut
     assert "cut" not in TableRelease(**asked).release(table).function("women / people").how
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+def test_what_is_compared_may_fail_to_cover_in_bounds_far_apart(delta):
+    """One weight per level does not cover these moves up to rounding; other noise does."""
+    bounds = {"income": (1, 200_001), "degrees": (-5, -4)}
+    rows = pd.DataFrame({"ward": ["n"], "income": [1], "degrees": [-5]})
+    cells = count_people(rows, ["ward"], cells={"ward": ["n", "s"]}, values=bounds)
+    table = with_total_rows(cells.drop(columns="count"), ["ward"])
+    asked = TableRelease(hierarchy=["ward"], mu=bounds, epsilon=1.0, delta=delta)
+    assert asked.release(table).guarantee.holds(1.0, delta)
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-5])
+def test_sums_of_cents_are_published_where_only_the_number_of_people_is_exact(delta):
+    """Who replaces somebody has other labels and cents: what is published as it is stays so."""
+    rows = [(0, "A", "n", 0.1, 0.2), (1, "B", "s", 0.3, 2.55), (2, "A", "s", -1.7, 0.5)]
+    before, after = table_of(rows), table_of([*rows[1:], (0, "B", "n", 4.9, 1.15)])
+    design = release(adjacency="replace", at_most=1, delta=delta).design(before)
+    assert design.mechanism.published_without_noise
+    plan, layout = design.mechanism.prepared(), design.layout
+    numbers = ["count", "wage", "rent", "income"]
+    one, other = (plan.shared(table[numbers].to_numpy(float).reshape(1, -1)[:, layout.private])
+                  for table in (before, after))  # fmt: skip
+    assert np.array_equal(one, other)
+    out = design.release(before).table
+    assert out["count"][0] == 3
+    assert np.allclose(out["income"], out["wage"] + out["rent"])
+
+
+def test_bounds_far_apart_leave_nothing_that_neighbours_share():
+    """Noise covers all moves, and they are all there is, whatever rounding says of the rest."""
+    bounds = {"rate": (0, 0.25), "level": (-100, -99.75)}
+    places = {"town": ["r", "r", "s", "s", "t"], "ward": list("abcde")}
+    rows = pd.DataFrame({**places, "rate": 0.23, "level": -99.8})
+    cells = count_people(rows, [*places], cells=pd.DataFrame(places), values=bounds)
+    cells["both"] = (cells["rate"] + cells["level"]).round(2)
+    asked = TableRelease(hierarchy=[*places], totals={"both": [*bounds]}, law="gaussian",
+                         mu={"count": (1, 1), **bounds}, epsilon=0.5, delta=1e-5)  # fmt: skip
+    made = asked.design(with_total_rows(cells, [*places]))
+    assert made.mechanism.shared_part is None
+    assert made.release(with_total_rows(cells, [*places])).guarantee.holds(0.5, 1e-5)
+
+
+def test_other_people_do_not_decide_which_rows_of_a_lazy_table_are_added_up():
+    """What comes without an order is added up as a table sorted by labels and values."""
+    rows = pd.DataFrame({"who": 1, "ward": ["s", "n", "n", "s"], "rent": [3.0, 2.0, 1.5, 0.5]})
+    asked = {"cells": {"ward": ["n", "s"]}, "values": {"rent": (0, 3)}, "person": "who"}
+    for most, sums in ((1, [1.5, 0]), (2, [3.5, 0]), (3, [3.5, 0.5])):
+        for order in itertools.permutations(range(4)):
+            lazy = polars.from_pandas(rows.iloc[list(order)]).lazy()
+            for given in (lazy, lazy.with_columns(polars.col("ward").cast(polars.Categorical))):
+                found = count_people(given, ["ward"], at_most=most, **asked)
+                assert found["rent"].tolist() == sums

@@ -214,7 +214,8 @@ def least_whole(
         y = start * (budget / start.sum())
         for _ in range(SWEEPS if budget > LEAST_BUDGET else 0):
             t = Z.T @ (2 * np.sinh(y / 2) ** 2)
-            gain = np.sinh(y) * (Z @ (cost / t**2))
+            # blocks that nothing asks for may lose all their noise
+            gain = np.sinh(y) * (Z @ (cost / np.where(cost > 0, t, 1.0) ** 2))
             y = y * np.cbrt(gain / float(y @ gain))
             y = y * (budget / y.sum())
         for one in (start, y, np.where(y > LEAST_SHARE * y.max(), y, 0.0)):

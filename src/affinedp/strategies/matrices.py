@@ -382,6 +382,11 @@ class SharedPart:
     # for every other place j the nonzero entries of row j of U, by place
     rows: dict[int, Row]
 
+    @property
+    def places(self) -> set[int]:
+        """The places among the free entries that e is computed from."""
+        return {place for j, row in self.rows.items() for place in (j, *row)}
+
     def spread(self, count: int) -> FloatArray:
         """Return U, shape (count, len(hidden))."""
         matrix = np.zeros((count, len(self.hidden)))
@@ -432,6 +437,8 @@ def shared_part(strategy: Matrices, adjacency: Adjacency, law: Law) -> SharedPar
         for j, value in vector.items():
             if j != place:
                 others[j][place] = value
+    if not others and strategy.leak(law, Span.of(adjacency)) is None:
+        return None  # all that is open is moved, and noise covers the moves
     return SharedPart(hidden, others)
 
 

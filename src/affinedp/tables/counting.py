@@ -72,8 +72,8 @@ def count_people(
         The column that says whose row it is.
     at_most : int, optional
         How many rows of one person are counted: the first ones of a table in memory, and on an
-        engine, which keeps no order, the first ones in the order of their labels (a table in
-        memory that is sorted by labels gives the same).  Give the same number to
+        engine, which keeps no order, the first ones in the order of their labels, then values (a
+        table in memory that is sorted by them gives the same).  Give the same number to
         :class:`TableRelease`, whose promise then covers all rows of a person.
     name : str
         The column of counts.
@@ -123,7 +123,11 @@ def count_people(
         twice = [column for column in values if column in (*labels, name, person)]
         if twice:
             raise TableError(f"{twice[0]!r} names a label or the count, and a value", "", twice[0])
+        lazy = engine_of(people) is not None
         people = given_table(people).frame
+        if lazy and at_most is not None:  # it came in an order that other people's rows may decide
+            named = [*labels, *values]
+            people = people.sort_values([column_of(people, x).name for x in named], key=_plain)
     frame, times = people_of(people, labels, person=person, at_most=at_most)
     columns = [column_of(frame, label).tolist() for label in labels]
     counts = dict.fromkeys(every, 0)

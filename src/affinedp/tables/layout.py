@@ -27,6 +27,7 @@ from affinedp.tables.refusals import (
     has_no_label,
     label_words,
     listed,
+    named_labels,
     one_label_each,
     row_words,
 )
@@ -338,9 +339,7 @@ def _impossible_cells(
                 raise TableError(
                     f"impossible names {name!r}, which labels nothing{closest(name, known)}"
                 )
-            wanted = {
-                label_words(x) for x in (value if isinstance(value, list | tuple) else [value])
-            }
+            wanted = {label_words(x) for x in named_labels(value)}
             if name in labels:
                 met = {label_words(label): label for label in labels[name]}
                 if any(met[label_words(x)] != x == x for x in labels[name]):
@@ -367,9 +366,7 @@ def _name_of_columns(
     for combination in description.impossible:
         for name, value in combination.items():
             if name not in labels and name not in columns:
-                others.setdefault(name, []).extend(
-                    value if isinstance(value, list | tuple) else [value]
-                )
+                others.setdefault(name, []).extend(named_labels(value))
     if len(others) != 1:
         return None
     ((found, wanted),) = others.items()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -55,6 +55,8 @@ MOST_LEVELS = 4e5
 BEST = "the best of what was compared: "
 # Noise of less variance is as good as none, and is not divided by.
 LEAST_VARIANCE = 1e-200
+# What is compared, and does not cover what neighbours move (up to rounding), is left out.
+NOT_COVERING = (AffineDPError, np.linalg.LinAlgError)
 # Moves times entries up to which a baseline is computed.
 MOST_NUMBERS = 4e7
 MOST_MOVES = 20_000
@@ -97,13 +99,14 @@ def table_noise(
         if count <= MOST_COMPARED:
             practice += baseline_mechanisms(adjacency, law, limit, _cells(layout), weights)
             if law == "laplace" and description.has_values:
-                practice.append(
-                    (CENTRED, _centred(adjacency, limit, layout, description.mu, weights))
-                )
-            alike = len(set(levels)) < len(levels) and count <= MOST_LEVELS
-            by_level = alike and not joint
-            if by_level:
-                practice.append((LEVELS, symmetric_noise(adjacency, law, limit, levels, weights)))
+                with suppress(*NOT_COVERING):
+                    made = _centred(adjacency, limit, layout, description.mu, weights)
+                    practice.append((CENTRED, made))
+            if len(set(levels)) < len(levels) and count <= MOST_LEVELS and not joint:
+                with suppress(*NOT_COVERING):
+                    made = symmetric_noise(adjacency, law, limit, levels, weights)
+                    practice.append((LEVELS, made))
+                    by_level = True
             error = independent_error(adjacency, law, limit, weights)
             compared.append(Alternative(law, error, True, INDEPENDENT))
         if law == "laplace" and description.law is None:
@@ -330,10 +333,8 @@ def baseline_mechanisms(
 ) -> Iterator[tuple[str, Mechanism]]:
     """Yield standard practice as mechanisms that keep the promise."""
     for name, y in ((PROJECTED, np.ones(len(cells))), (CELLS, cells.astype(float))):
-        try:
+        with suppress(*NOT_COVERING):
             yield name, diagonal_noise(adjacency, law, limit, y, weights)
-        except (AffineDPError, np.linalg.LinAlgError):
-            continue  # noise on these entries does not cover the rest
 
 
 def geometric_cells(
@@ -351,13 +352,10 @@ def geometric_cells(
     # one move in each part: all choices are verified
     if math.prod(2 * moves.shape[1] + 1 for moves in listed) > 2 * MOST_MOVES:
         return
-    try:
-        if all(((moves[cells > 0] != 0).sum(axis=0) == 1).all() for moves in listed):
-            yield GEOMETRIC, _added_up(adjacency, listed, limit, cells, weights)
-        else:
-            yield GEOMETRIC, _brought_back(adjacency, listed, limit, cells, weights)
-    except (AffineDPError, np.linalg.LinAlgError):
-        return  # noise on the cells does not cover the rest
+    alone = all(((moves[cells > 0] != 0).sum(axis=0) == 1).all() for moves in listed)
+    with suppress(*NOT_COVERING):
+        make = _added_up if alone else _brought_back
+        yield GEOMETRIC, make(adjacency, listed, limit, cells, weights)
 
 
 def _added_up(

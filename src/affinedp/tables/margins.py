@@ -33,7 +33,7 @@ from affinedp.tables.describe import MARGINS, Description, check_labels, choice,
 from affinedp.tables.frames import polars_of
 from affinedp.tables.places import Places, place_numbers, places_of
 from affinedp.tables.possible import Fitted, Possible
-from affinedp.tables.refusals import TableError, closest, declared, is_label
+from affinedp.tables.refusals import TableError, closest, declared, is_label, named_labels
 from affinedp.tables.report import GRAND_TOTAL, draw_bars, published_numbers
 from affinedp.tables.table_functions import margin_function
 from affinedp.tables.whole_numbers import whole_margin
@@ -42,6 +42,10 @@ PUBLISHED = ("count", "lower", "upper")
 # Numbers that the tables of all places may hold, with 32 bits each.
 MOST_CELLS = 2_000_000_000
 ZEROS = "; nobody has a combination of labels that is impossible, in both"
+UNFITTED = (
+    "; this and what follows is said of noise for all combinations of labels: fitted to those that "
+    "are possible there is less, which is not certified to be the least"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,7 +182,7 @@ class MarginRelease(Description):
         ``unrounded`` keeps the unbiased estimates.
     impossible : sequence of mappings
         Combinations of labels that nobody can have, such as ``{"age": "0-9", "married": "yes"}``
-        (a list of labels stands for each of them; :func:`dependency` makes them of ``city`` →
+        (a list or range stands for each of its labels; :func:`dependency` makes them of ``city`` →
         ``state``).  Their cells are 0, and all other numbers are fitted to it, so that tables
         still agree, with no more variance than without (with places: summed over them).
 
@@ -283,8 +287,7 @@ class MarginRelease(Description):
             rule = {}
             for j in self.numbers_of(combination):
                 name = self.names[j]
-                given = combination[name]
-                wanted = given if isinstance(given, list | tuple) else [given]
+                wanted = named_labels(combination[name])
                 labels = self.asked[name].labels
                 met = [[is_label(one, label) for label in labels] for one in wanted]
                 rule[j] = np.any(np.reshape(met, (len(wanted), len(labels))), axis=0)
@@ -635,7 +638,11 @@ class MarginDesign(Locked):
         report = grouped_report(self.mechanism, self.title, noise)
         if self.fitted is not None:
             told = {**dict(report.promise), "neighbours": self.guarantee.neighbours}
-            report = replace(report, promise=tuple(told.items()))
+            totals = (
+                (label, text + UNFITTED if label == "optimality" else text)
+                for label, text in report.totals
+            )
+            report = replace(report, promise=tuple(told.items()), totals=tuple(totals))
         if not asked.whole:
             return report
         words = "whole numbers" + (" of at least 0" if asked.nonnegative else "")

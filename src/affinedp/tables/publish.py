@@ -111,7 +111,8 @@ class TableRows:
             counts = points if design.split is None else design.split.counts(points)[None]
             return Ready(table, public, 0.0, counts.astype(np.int64))
         if mechanism.shared_part is not None:
-            _refuse_rounded(layout, secret)
+            free = mechanism.manifold.canonical.free
+            _refuse_rounded(layout, secret, {int(free[j]) for j in mechanism.shared_part.places})
         if design.multiples is not None:
             known = replace(design, bound=self.limit)
             design.multiples.refuse_too_much_noise(known.deviations, layout)
@@ -221,13 +222,13 @@ def _refuse_decimals(layout: Layout, numbers: FloatArray) -> None:
         )
 
 
-def _refuse_rounded(layout: Layout, secret: FloatArray) -> None:
+def _refuse_rounded(layout: Layout, secret: FloatArray, places: set[int]) -> None:
     """Refuse decimals that are no doubles where sums of them are published without noise.
 
     Neighbours agree in these sums as decimals; as doubles they agree only where nothing rounds.
     """
-    for place, name in enumerate(layout.names):
-        column = secret[:, place]
+    for place in sorted(places):
+        name, column = layout.names[place], secret[:, place]
         fractions = column[column != np.rint(column)].tolist()
         if any(Fraction(value) != Fraction(repr(value)) for value in fractions):
             raise TableError(

@@ -104,6 +104,11 @@ def is_label(given: Any, label: Any) -> bool:
     return len(truths) == 1 and bool(given == label)
 
 
+def named_labels(given: Any) -> list[Any]:
+    """Return the labels that a combination names: one, or each of a list."""
+    return list(given) if isinstance(given, list | tuple | range) else [given]
+
+
 def same(name: str) -> str:
     """Return the one spelling of a name whose accents have two encodings."""
     return unicodedata.normalize("NFC", name)

@@ -503,7 +503,7 @@ class TableRelease(TableDescription):
         Labels of rows that are published as they are (``rows="together"`` only).
     impossible : sequence of mappings
         Combinations of labels that nobody can have, as in ``[{"age": "0-9", "married": "yes"}]``
-        (a list of labels stands for each of them; :func:`dependency` makes them of ``city`` →
+        (a list or range stands for each of its labels; :func:`dependency` makes them of ``city`` →
         ``state``): by label columns, the names of the index, and the name of the columns (in a
         table from a file they have none: the one name that labels no rows is theirs).  These
         cells, and totals of nothing else, are public and exactly 0.
