@@ -79,9 +79,8 @@ def test_a_row_is_complete_and_real(row):
     for command in quoted(calls):
         if command.startswith("affinedp "):
             exists(command)
-    assert re.search(
-        r"\]\([^)]+\.md", statement
-    )  # that links lead somewhere is checked for all pages
+    # that links lead somewhere is checked for all pages
+    assert re.search(r"\]\([^)]+\.md", statement)
     assert quoted(tests)
     for test in quoted(tests):
         path, _, name = test.partition("::")
