@@ -7,8 +7,8 @@ from typing import Any
 
 from docutils import nodes
 
-# characters that fit into a column of a table on a phone
-LONG = 20
+# names in the text that do not fit into a column of a table on a phone
+LONG = re.compile(r'(?<=<span class="pre">)[^<]{21,}(?=</span>)')
 
 
 def trim(app: Any, tree: nodes.document) -> None:
@@ -20,20 +20,16 @@ def trim(app: Any, tree: nodes.document) -> None:
             block[0] = nodes.Text(text.rstrip())
 
 
-def wrap(app: Any, tree: nodes.document) -> None:
-    """Let long names in the text go on in the next line after a dot, a slash or an underscore."""
-    for name in tree.findall(nodes.literal):
-        text = name.astext()
-        if len(name) == 1 and max(map(len, text.split()), default=0) > LONG:
-            first, *rest = map(nodes.Text, re.split(r"(?<=::)|(?<=[/_.](?=\w))", text))
-            name.children = []
-            name += first
-            for part in rest:
-                name += [nodes.raw("", "<wbr>", format="html"), part]
+def wrap(app: Any, page: str, template: str, context: dict[str, Any], tree: Any) -> None:
+    """Let them go on in the next line; here, since the search index shall hold them whole."""
+    if "body" in context:
+        context["body"] = LONG.sub(
+            lambda name: re.sub(r"(::|[/_.](?=\w))", r"\1<wbr>", name[0]), context["body"]
+        )
 
 
 def setup(app: Any) -> dict[str, bool]:
-    """Look at every page when it has been read."""
+    """Look at every page when it has been read, and when it is written."""
     app.connect("doctree-read", trim)
-    app.connect("doctree-read", wrap)
+    app.connect("html-page-context", wrap)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
