@@ -1,6 +1,9 @@
 """What README and docs promise about error and speed is what benchmarks/RESULTS.md has measured."""
 
+import os
 import re
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -193,10 +196,17 @@ def test_close_to_the_least_possible_as_the_readme_says():
     assert max(mine / least for mine, least in zip(error, bound)) <= float(said[1])
 
 
-def test_quick_runs_what_fits_and_then_what_nobody_has_timed(monkeypatch):
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """benchmarks/run.py, with a record of its own."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import run
 
+    monkeypatch.setattr(run, "RESULTS", tmp_path / "RESULTS.md")
+    return run
+
+
+def test_quick_runs_what_fits_and_then_what_nobody_has_timed(run, monkeypatch):
     monkeypatch.setattr(run, "available", lambda: ["a new", "beside", "long", "new", "short"])
     monkeypatch.setattr(run, "PEERS", {"peer": ("beside", "long"), "other": ("new",)})
     kept = {"long": run.Section("", 700), "short": run.Section("", 5)}
@@ -205,8 +215,64 @@ def test_quick_runs_what_fits_and_then_what_nobody_has_timed(monkeypatch):
     assert run.quick(kept) == ["beside", "new", "a new"]
 
 
-def test_every_peer_names_sections_that_exist(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import run
-
+def test_every_peer_names_sections_that_exist(run):
     assert {name for names in run.PEERS.values() for name in names} <= set(run.available())
+
+
+def test_what_is_said_before_the_sections_is_what_the_next_run_writes(run):
+    """Words of anybody else's would be lost with it."""
+    before = RESULTS.partition("\n\n<!-- begin")[0].splitlines()
+    assert [line[:9] for line in before] == [line[:9] for line in run.header().splitlines()]
+
+
+def benchmarks(folder, monkeypatch, **bodies):
+    """Benchmarks that end at once, each in a file as those of the folder."""
+    for name, body in bodies.items():
+        (folder / f"bench_{name}.py").write_text(f"def run():\n    {body}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def test_sections_stay_whole_where_another_fails_or_is_ended(run, monkeypatch, tmp_path):
+    benchmarks(tmp_path, monkeypatch, tried='return "## Tried"', broken="raise ValueError")
+    monkeypatch.setattr(run, "available", lambda: ["broken", "tried"])
+    kept = {
+        "broken": run.Section("## Broken\n\nolder", 3),
+        "others": run.Section("## Others", None),
+    }
+    run.write(kept)
+    monkeypatch.setattr("sys.argv", ["run.py"])
+    assert run.main() == 1
+    now = run.kept_sections()
+    assert now == {**kept, "tried": run.Section("## Tried", 1)}
+
+    def ended(*places):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run.os, "replace", ended)
+    with pytest.raises(KeyboardInterrupt):
+        run.write({"others": run.Section("## Others", 1)})
+    assert run.kept_sections() == now
+
+
+@pytest.mark.skipif(os.name == "nt", reason="ends groups of processes")
+@pytest.mark.parametrize("stopped", [False, True])
+def test_no_benchmark_outlives_its_time_or_whoever_started_it(run, monkeypatch, tmp_path, stopped):
+    program = tmp_path / "long.py"
+    program.write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setattr(run, "__file__", str(program))
+    processes = []
+
+    class Process(subprocess.Popen):
+        def wait(self, timeout=None):
+            processes.append(self)
+            if stopped and timeout == 1.0:
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(run.subprocess, "Popen", Process)
+    if stopped:
+        with pytest.raises(KeyboardInterrupt):
+            run.measured_within("long", 1.0)
+    else:
+        assert run.measured_within("long", 1.0)
+    assert processes[0].wait(60) == -signal.SIGKILL
