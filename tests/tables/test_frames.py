@@ -306,6 +306,24 @@ def test_a_crosstab_of_several_levels_with_both_margins_goes_out_and_back():
         assert again.design(table).guarantee.sensitivity == out.guarantee.sensitivity
 
 
+def test_a_crosstab_of_several_levels_without_margins_does_not_add_up():
+    """One person is in one cell: independent geometric noise, and the cells stay in their order."""
+    rng = np.random.default_rng(0)
+    kinds = {"ward": list("abc"), "sex": ["f", "m"], "age": ["old", "young"]}
+    people = pd.DataFrame({k: pd.Categorical(rng.choice(v, 200), v) for k, v in kinds.items()})
+    for table in (
+        pd.crosstab([people["ward"], people["sex"]], people["age"], dropna=False),
+        people.groupby(["ward", "sex"], observed=False).size(),
+    ):
+        release, said = guessed(table)
+        assert "Nothing adds up" in said
+        out = release.release(table)
+        assert out.table.index.tolist() == table.index.tolist()
+        geometric = np.sqrt(2 * np.exp(-1)) / (1 - np.exp(-1))  # of parameter exp(-ε)
+        noise = release.design(table).levels(0.95)["noise"]
+        assert noise.to_numpy() == pytest.approx(geometric)
+
+
 def test_nobody_is_asked_in_a_script(monkeypatch):
     monkeypatch.setattr("builtins.input", lambda question: pytest.fail("asked"))
     counts = pd.DataFrame({"a": [1, 2], "All": [1, 2]}, index=["x", "y"])
