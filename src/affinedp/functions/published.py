@@ -252,7 +252,7 @@ def read_function(mechanism: MechanismRecord, f: Any, given: FloatArray, named: 
             named.place(name)
             return entry(read.setdefault(name, len(read)))
 
-        formula = read_formula(f, meant)
+        formula = read_formula(f, meant, {*named.names, *known})
         places = np.array([named.place(name) for name in read], dtype=np.intp)
         return Asked(places, lambda rows: evaluate(formula, rows)[:, None], (), (formula,))
     if not callable(f):
