@@ -371,6 +371,38 @@ def test_a_report_shows_what_was_published_and_says_nothing_twice():
     assert [text.get_text() for text in axes.get_yticklabels()][:2] == ["grand total", "w0"]
 
 
+def test_totals_have_an_axis_of_their_own_where_theirs_would_hide_intervals():
+    cells = pd.DataFrame({"ward": [f"w{i}" for i in range(12)], "n": range(1000, 1012)})
+    table = with_total_rows(cells, ["ward"], ["n"])
+    report = TableRelease(hierarchy=["ward"], epsilon=1.0).release(table).report()
+    drawn = [figure.axes[0] for figure in report.picture()]
+    names = [[text.get_text() for text in axes.get_yticklabels()] for axes in drawn]
+    assert names == [[f"w{i}" for i in range(12)], ["grand total"]]
+    assert [len(axes.patches) for axes in drawn] == [12, 1]
+
+
+def test_a_page_says_that_real_numbers_are_shown_rounded_and_whole_ones_add_up():
+    table = pd.DataFrame({"f": [1, 2], "m": [3, 4], "all": [4, 6]}, index=["a", "b"])
+    asked = {"totals": {"all": ["f", "m"]}, "epsilon": 1.0, "delta": 1e-6, "rows": "separate"}
+    rounded = "their sums may differ in the last digit"
+    real = TableRelease(law="gaussian", **asked).release(table).report()
+    whole = TableRelease(round_to=1, **asked).release(table).report()
+    assert rounded in real.published.note
+    assert rounded not in whole.published.note
+
+
+def test_a_page_says_what_planned_releases_cost_together():
+    """Gaussian noise adds up by the root of squares: twelve times one release is too much."""
+    table = pd.DataFrame({"f": [1, 2], "m": [3, 4], "all": [4, 6]}, index=["a", "b"])
+    asked = {"totals": {"all": ["f", "m"]}, "epsilon": 1.0, "delta": 1e-6, "releases": 12}
+    out = TableRelease(law="gaussian", rows="separate", **asked).release(table)
+    told = dict(out.report().opening)["What it costs"]
+    assert told.startswith("12 releases together take ε = 1 at δ = 1e-06 from the budget")
+    alone = float(out.guarantee.epsilon(1e-6))
+    assert f"one by itself takes ε = {alone:.2f}" in told
+    assert 12 * alone > 2
+
+
 @pytest.mark.parametrize("units", [["People"], ["Women", "Men", "Everybody"]])
 def test_nothing_in_the_figure_is_cut_off(units):
     names = [f"A district with a long name {i}" for i in range(60)]

@@ -153,9 +153,7 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Formula]] = {
 }  # fmt: skip
 
 
-def read_formula(
-    text: str, named: Callable[[str], Formula], names: Container[str] = ()
-) -> Formula:
+def read_formula(text: str, named: Callable[[str], Formula], names: Container[str] = ()) -> Formula:
     """Return the formula that a text such as ``"women / all"`` states; nothing is executed.
 
     Names that are no plain identifiers stand in backticks, as in equations.  A number that is
