@@ -340,6 +340,15 @@ def test_labels_of_another_type_are_named_by_their_types():
         release.release(people)
 
 
+def test_a_missing_label_is_called_missing_and_not_another_type():
+    people = pd.DataFrame({"ward": [1, 2, np.nan], "sex": ["f", "m", "f"]})  # 1.0 and 2.0
+    release = MarginRelease(attributes={"ward": [1, 2], "sex": ["f", "m"]}, epsilon=1.0)
+    with pytest.raises(TableError, match="'ward' has rows without a label"):
+        release.release(people)
+    with pytest.raises(TableError, match="'ward' has rows without a label"):
+        count_people(people, ["ward"], cells={"ward": [1, 2]})
+
+
 def test_a_table_with_intervals_has_them_beside_its_numbers():
     table = pd.DataFrame({"n": [5, 6], "n_lower": ["x", "y"], "t": [5, 6]}, index=["r", "r"])
     release = TableRelease(totals={"t": ["n"]}, public=["n_lower"], rows="separate", epsilon=1.0)
