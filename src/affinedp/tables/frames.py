@@ -66,7 +66,9 @@ def given_table(table: Any, labels: Sequence[str] = ()) -> Given:
     if names != own:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
-            raise TableError(f"two columns are called {twice!r}", "", twice)
+            kinds = [type(label).__name__ for label, name in zip(own, names) if name == twice]
+            which = f", as {listed(kinds)}" if len(set(kinds)) > 1 else ""
+            raise TableError(f"two columns are called {twice!r}{which}", "", twice)
         frame = frame.set_axis(pandas.Index(names, name=table.columns.name), axis=1)
         kept = _axis(pandas, table.columns)
         places = {name: place for place, name in enumerate(names)}
