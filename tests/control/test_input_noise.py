@@ -13,6 +13,7 @@ import scipy.special
 import affinedp as adp
 from affinedp.control import (
     ClosedLoop,
+    aware_controller,
     design_input_noise,
     design_output_noise,
     eavesdropper,
@@ -21,7 +22,11 @@ from affinedp.control import (
     noise_by_time,
 )
 from affinedp.control.by_time import sample_noise
+from affinedp.exact.systems import LinearSystem
+from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import Mechanism
+from affinedp.privacy.guarantee import promise
+from affinedp.strategies.filter import Filter
 from plants import building, quarter_car, room
 
 EPSILON, DELTA = 1.0, 1e-4
@@ -288,18 +293,75 @@ def test_several_outputs_over_a_horizon(plant: Matrices, least: float, objective
     steps = 6
     m = design_input_noise(plant, EPSILON, DELTA, horizon=steps, objective=objective)
     rows = np.asarray(m.strategy.loadings())
-    precision = np.linalg.inv(rows @ rows.T)
     A, E, C, F = (np.array(part, dtype=float) for part in plant)
     taps = [F, *(C @ np.linalg.matrix_power(A, t) @ E for t in range(steps - 1))]
     longest = 0.0
     for start in range(steps):
         moves = np.vstack([np.zeros_like(F)] * start + taps[: steps - start])
-        longest = max(longest, *np.einsum("ai,ab,bi->i", moves, precision, moves))
+        seen = np.linalg.lstsq(rows, moves, rcond=1e-9)[0]
+        assert rows @ seen == pytest.approx(moves, abs=1e-9), "no move is without noise"
+        longest = max(longest, *(seen**2).sum(axis=0))
     assert math.sqrt(longest) <= m.guarantee.sensitivity <= math.sqrt(longest) * (1 + 1e-6)
     variances = noise_by_time(m) ** 2
     own = variances.sum(axis=1).mean() if objective == "sum" else variances.max()
     assert others(m)["white output noise"] > least * own
-    assert any("one colour" in note for note in m.notes)
+
+
+@pytest.mark.parametrize("steps", [4, 20])
+@pytest.mark.parametrize(
+    "plant",
+    [
+        ([[1.0]], [[1.0]], [[1.0], [2.0]]),
+        ([[1.0, 1.0], [0.0, 1.0]], [[0.0], [1.0]], np.eye(2)),
+        (np.diag([1.0, 0.9]), np.eye(2), [[1.0, 0.3], [0.0, 1.0]]),
+    ],
+    ids=["one state twice", "place and speed", "two inputs"],
+)
+def test_outputs_that_private_inputs_move_together(plant: Matrices, steps: int) -> None:
+    """Near the least of all covariances, for which any weights of the events give a bound."""
+    m = design_input_noise(plant, EPSILON, DELTA, horizon=steps)
+    A, E, C = (np.array(part, dtype=float) for part in plant)
+    taps = [0 * C @ E, *(C @ np.linalg.matrix_power(A, t) @ E for t in range(steps - 1))]
+    moves = np.hstack([
+        np.vstack([np.zeros_like(taps[0])] * start + taps[: steps - start])
+        for start in range(steps - 1)
+    ])  # fmt: skip
+    weights = np.full(moves.shape[1], 1 / moves.shape[1])
+    for _ in range(300):
+        _, sizes, right = np.linalg.svd(moves * np.sqrt(weights), full_matrices=False)
+        weights = np.einsum("ki,k,ki->i", right, sizes, right) / sizes.sum()
+    least = (sizes.sum() / LIMIT) ** 2
+    assert least < (noise_by_time(m) ** 2).sum() < 1.15 * least
+
+
+@pytest.mark.parametrize(
+    "plant", [([[1.0]], [[1.0], [3.0]]), ([[1.0, 0.1], [0.0, 1.0]], np.eye(2))]
+)
+def test_a_jump_of_the_first_state_is_hidden_on_several_outputs(plant: Matrices) -> None:
+    """Noise that drives the plant would begin after it."""
+    A, C = (np.array(part, dtype=float) for part in plant)
+    steps = 5
+    m = design_output_noise(plant, steps, EPSILON, DELTA, adjacency="forward")
+    rows = np.asarray(m.strategy.loadings())
+    moves = np.vstack([C @ np.linalg.matrix_power(A, t) for t in range(steps)])
+    seen = np.linalg.lstsq(rows, moves, rcond=1e-9)[0]
+    assert rows @ seen == pytest.approx(moves, abs=1e-9)
+    assert np.linalg.norm(seen, axis=0).max() <= m.guarantee.sensitivity * (1 + 1e-9)
+    driven = Filter(m.adjacency.domain, LinearSystem.static(4 * np.eye(len(A))), "input")
+    with pytest.raises(adp.AffineDPError, match="jump of the first state"):
+        promise(m.adjacency, driven, Gaussian())
+
+
+def test_noise_that_moves_as_an_integrator_does() -> None:
+    """It is drawn by time, where it has no spectrum, and no constant gain takes it off again."""
+    plant = (np.array([[1.0, 0.1], [0.0, 1.0]]), np.array([[0.0], [0.1]]), np.eye(2))
+    m = design_input_noise(plant, EPSILON, DELTA, horizon=30)
+    assert m.strategy.place == "input"
+    axes = m.plot().axes[-1]
+    drawn = np.array([line.get_ydata() for line in axes.lines[:2]]).T
+    assert drawn == pytest.approx(noise_by_time(m))
+    with pytest.raises(adp.AffineDPError, match="forgets nothing"):
+        aware_controller(plant, m, state_cost=1, input_cost=1, process_covariance=0.01)
 
 
 @pytest.mark.parametrize("unit", [1e-100, 1e100])

@@ -150,6 +150,20 @@ def test_loading_bounds_every_sum_of_responses() -> None:
     assert np.all(noise.loading() >= sums + at_start)
 
 
+@pytest.mark.parametrize("steps", [1, 7, 60])
+def test_loading_over_a_horizon_where_nothing_is_forgotten(steps: int) -> None:
+    """Every number ever drawn, and every rounding of the memory in its worst direction."""
+    plant = ([[1.0, 0.1], [0.0, 1.0]], [[0.005], [0.1]], [[1.0, 0.0], [3.0, 1.0]], [[0.0], [2.0]])
+    domain = private_inputs(plant, mu=1.0, horizon=steps).domain
+    noise = Filter(domain, LinearSystem([[0.9]], [[1.0]], [[-0.5]], [[1.0]]), "input")
+    made = noise.noise
+    rows = [made.C @ np.linalg.matrix_power(made.A, k) for k in range(steps)]
+    rounded = np.linalg.norm(rows, axis=2).sum(axis=0)
+    assert np.all(rounded <= noise.response_bound)
+    assert np.all(noise.response_bound <= 10 * max(steps, 10) * rounded)
+    assert np.all(noise.loading() >= np.abs(made.impulse(steps)).sum(axis=(0, 2)))
+
+
 def test_what_is_measured_and_of_which_noise_outputs_are_made() -> None:
     """Over some steps: the noise that undoes an event, and outputs that are made of noise."""
     noise, steps = room_noise(), 8

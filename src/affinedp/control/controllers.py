@@ -158,6 +158,12 @@ def _predictor(
     S = np.zeros((n, m))
     if mechanism is not None:
         own, added = _sent_filter(mechanism, m)
+        if own.place == "input" and own.domain.horizon is not None:
+            raise AffineDPError(
+                "over a horizon this noise moves like the plant, which forgets nothing: no "
+                "controller of constant gains tells one from the other. Give None, for a "
+                "controller that takes what is sent for the truth"
+            )
         made, scale = own.noise, own.scale
         A = np.block([[A, np.zeros((n, made.order))], [np.zeros((made.order, n)), made.A]])
         C = np.hstack([C, made.C])

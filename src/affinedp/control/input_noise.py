@@ -35,10 +35,6 @@ from affinedp.strategies.filter import Filter
 
 # Poles this close to the unit circle count as on it.
 ON_THE_CIRCLE = 1e-9
-OF_ONE_COLOUR = (
-    "over a horizon several outputs have noise of one colour, independent of each other: noise "
-    "that is correlated between them was not looked for, and may be less"
-)
 
 
 class NoiseResponse(Protocol):
@@ -261,10 +257,8 @@ def _certified(one: Candidate, neighbours: Inputs, limit: float, steps: int | No
     if neighbours.domain.horizon is None:
         made = replace(made, start=start_certificate(made.exact_noise).root, steps=steps)
     colour = f", coloured at the {one.place}" if one.shaper.order else ""
-    notes: tuple[str, ...] = (f"{one.name}{colour}",)
-    if neighbours.domain.horizon is not None and one.shaper.outputs > 1:
-        notes += (OF_ONE_COLOUR,)
-    found = Mechanism(neighbours, made, Gaussian(), design=Design(notes=notes))
+    design = Design(notes=(f"{one.name}{colour}",))
+    found = Mechanism(neighbours, made, Gaussian(), design=design)
     if not found.guarantee.sensitivity <= limit:
         raise AffineDPError("the noise could not be scaled to the promise")
     return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
@@ -207,6 +208,8 @@ def evaluated(
 def _squares(neighbours: Inputs, seen: LinearSystem) -> FloatArray:
     """Squared sensitivities in floating point."""
     mu = neighbours.mu
+    if neighbours.domain.horizon is not None:
+        return np.asarray(seen.energies(neighbours.steps_to_remember + 1) * mu**2)
     if neighbours.window == 1:
         return np.asarray(seen.energies() * mu**2)
     if neighbours.window is None:
@@ -306,19 +309,17 @@ def mean_variance(shaper: LinearSystem, steps: int) -> float:
     >>> round(mean_variance(half, 3), 6), (1 + 2 + 2.25) / 3
     (1.75, 1.75)
     """
-    total = float((shaper.D**2).sum()) * steps
-    if not shaper.order:
-        return total / steps
-    poles, vectors = np.linalg.eig(shaper.A)
-    left, right = shaper.C @ vectors, np.linalg.solve(vectors, shaper.B.astype(complex))
-    product = poles[:, None] * poles.conj()
-    rest = 1 - product
-    # Σ_k q^(k−1) (steps − k) for every pair of poles
-    with np.errstate(divide="ignore", invalid="ignore"):
-        sums = (steps * rest - (1 - product**steps)) / rest**2
-    sums = np.where(np.abs(rest) * steps < 1e-5, steps * (steps - 1) / 2, sums)
-    weights = (left.conj().T @ left).conj() * (right @ right.conj().T)
-    return (total + float((weights * sums).sum().real)) / steps
+    covariance = total = np.zeros_like(shaper.A)  # of the memory after t steps, and summed over t
+    power, count, added = np.eye(shaper.order), 0, shaper.B @ shaper.B.T
+    for bit in f"{steps:b}":
+        total = total + count * covariance + power @ total @ power.T
+        covariance = covariance + power @ covariance @ power.T
+        power, count = power @ power, 2 * count
+        if bit == "1":
+            total = total + covariance
+            covariance = shaper.A @ covariance @ shaper.A.T + added
+            power, count = shaper.A @ power, count + 1
+    return float((shaper.D**2).sum() + np.trace(shaper.C @ total @ shaper.C.T) / steps)
 
 
 def largest_variance(made: LinearSystem, steps: int | None = None) -> float:
@@ -327,23 +328,24 @@ def largest_variance(made: LinearSystem, steps: int | None = None) -> float:
 
 
 def horizon_candidates(neighbours: Inputs, largest: bool) -> tuple[list[Candidate], float | None]:
-    """Return noise over a horizon: white, and of one colour for all outputs, each of its own size.
+    """Return noise over a horizon: white, or of one colour on every output or private input.
 
-    And what the largest variance of no such noise goes below, if that counts and is known.
+    And what the largest variance of no noise of one output goes below, if that counts and is known.
     """
     plant, steps = neighbours.domain.system, int(neighbours.domain.horizon or 1)
     variance = largest_variance if largest else mean_variance
-    sizes = _sizes(neighbours, largest)
+    sizes = {"output": _sizes(neighbours, largest), "input": _rounded(neighbours.mu)}
 
-    def found_as(name: str, colour: LinearSystem) -> Candidate:
+    def found_as(name: str, colour: LinearSystem, place: Place = "output") -> Candidate:
         # gains are powers of two, so that the inverse is one of doubles, too
-        alike, gains = np.eye(plant.outputs), np.diag(sizes)
+        alike, gains = np.eye(len(sizes[place])), np.diag(sizes[place])
         pairs = ((alike, colour.A), (alike, colour.B), (gains, colour.C))
         A, B, C = (np.asarray(np.kron(*pair), dtype=np.float64) for pair in pairs)
         shaper = LinearSystem(A, B, C, gains)
-        seen = shaper.inverse().after(plant)
-        squares = seen.energies(neighbours.steps_to_remember + 1) * neighbours.mu**2
-        return Candidate(name, shaper, "output", variance(shaper, steps) * float(squares.max()))
+        return evaluated(name, neighbours, lambda made: variance(made, steps), shaper, place)
+
+    def cost(place: Place, colour: LinearSystem) -> float:
+        return math.log(found_as("", colour, place).cost)
 
     found = [found_as("white output noise", LinearSystem.static(np.eye(1)))]
     # few steps say too little of a filter: the search for one starts from that for more of them
@@ -351,28 +353,42 @@ def horizon_candidates(neighbours: Inputs, largest: bool) -> tuple[list[Candidat
     longer = replace(neighbours, domain=replace(neighbours.domain, horizon=more))
     best = square_root_response(longer) if largest else None
     bound = None if best is None or more > steps else best.bound
+    starts: dict[Place, list[LinearSystem]] = {}
     if best is not None:
-        starts = []
         for made in realisations(best.taps, ORDER_OF_THE_ROOT):
             if acceptable(made) and acceptable(colour := Modal.of(made).filter()):
                 found.append(found_as(f"coloured noise of order {made.order}", colour))
                 if bound is not None and found[-1].cost <= bound * VERY_CLOSE:
                     return found, bound
-                starts = [colour]
+                starts["output"] = [colour]
     else:
         # a plant that forgets within the horizon has a spectrum
         pulled = LinearSystem(plant.A * (1 - FORGETS / more), plant.B, plant.C, plant.D)
         near = replace(
             neighbours, window=1, domain=replace(neighbours.domain, system=pulled, horizon=None)
         )
-        spectrum = least_spectrum(near, LinearSystem.static(np.eye(plant.outputs))).output
-        common = (np.diagonal(spectrum, axis1=1, axis2=2) / sizes**2).mean(axis=1)
-        fitted = realisations(impulse_response(common[:, None, None]), ORDER_OVER_A_HORIZON)
-        starts = [one for one in fitted if acceptable(one) and acceptable(Modal.of(one).filter())]
-    for start in starts:
-        colour = improved(start, lambda tried: math.log(found_as("", tried).cost))
-        found.append(found_as(f"coloured noise of order {start.order}", colour))
+        spectrum = least_spectrum(near, LinearSystem.static(np.eye(plant.outputs)))
+        starts["output"] = _colours(spectrum.output, sizes["output"])
+        if plant.outputs > 1 and spectrum.input is not None and not neighbours.forward:
+            # noise that moves the outputs together, as the private inputs do
+            starts["input"] = _colours(spectrum.input, sizes["input"])
+    for place, colours in starts.items():
+        for start in colours:
+            name = f"coloured noise of order {start.order}"
+            found.append(found_as(name, improved(start, partial(cost, place)), place))
     return found, bound
+
+
+def _colours(spectrum: ComplexArray, sizes: FloatArray) -> list[LinearSystem]:
+    """Scalar filters of low order for the mean of what the channels want, each in its own size."""
+    common = (np.diagonal(spectrum, axis1=1, axis2=2) / sizes**2).mean(axis=1)
+    fitted = realisations(impulse_response(common[:, None, None]), ORDER_OVER_A_HORIZON)
+    return [one for one in fitted if acceptable(one) and acceptable(Modal.of(one).filter())]
+
+
+def _rounded(sizes: FloatArray) -> FloatArray:
+    """The nearest powers of two, of which the largest is one."""
+    return np.asarray(np.exp2(np.rint(np.log2(np.maximum(sizes / sizes.max(), 2.0**-10)))))
 
 
 def _sizes(neighbours: Inputs, largest: bool) -> FloatArray:
@@ -387,5 +403,4 @@ def _sizes(neighbours: Inputs, largest: bool) -> FloatArray:
     steps = neighbours.steps_to_remember + 1
     shown = np.array([(one.energies(steps) * neighbours.mu**2).max() for one in each])
     # the sum of σ² is least for Σ energy/σ² if σ⁴ is in proportion to the energy
-    wanted = np.maximum((shown / shown.max()) ** 0.25, 2.0**-10)
-    return np.asarray(np.exp2(np.rint(np.log2(wanted))))
+    return _rounded(shown**0.25)

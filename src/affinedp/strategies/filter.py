@@ -59,7 +59,7 @@ Place: TypeAlias = Literal["output", "input"]
 # A certified energy this close to what floating point finds is called exact.
 EXACT = 1 + 1e-6
 LEAST_BITS = 192
-DRAWN_POINTS = 2048
+DRAWN_POINTS, DRAWN_TIMES = 2048, 300
 NEEDS = (
     "inputs that follow from what was sent, never from raw measurements (before the start, too); "
     "sensors that do not clip (a gateway with range and reach checks that); a plant that is the "
@@ -156,9 +156,27 @@ class Filter(Causal):
 
     @cached_property
     def response_bound(self) -> FloatArray:
-        """A bound on ``Σ_k |C_i Aᵏ f|`` over unit vectors f, for each output i."""
-        decay = decay_certificate(self.exact_noise.A)
-        return np.array([decay.reach(row) for row in self.noise.C])
+        """A bound on ``Σ_k |C_i Aᵏ f|`` over unit vectors f, for each output i.
+
+        Noise that drives a plant over a horizon need not forget: what the shaper's memory moves
+        passes the plant, and what the plant remembers shows for as long as outputs are sent.
+        """
+        if self.place == "output" or self.domain.horizon is None:
+            decay = decay_certificate(self.exact_noise.A)
+            return np.array([decay.reach(row) for row in self.noise.C])
+        plant, steps = self.domain.system, self.domain.horizon
+        decay = decay_certificate(self.shaper.exact().A)
+        driven = np.array([decay.reach(row) for row in self.shaper.C])
+        found = []
+        for row, direct in zip(plant.C, plant.D):
+            names = tuple(f"x{i}" for i in range(plant.order))
+            seen = np.vstack(
+                observability_bound(Dynamics(plant.A, row[None], steps, names, ("y",)))
+            )
+            entered = np.linalg.norm(np.abs(seen) @ np.abs(plant.B), axis=0)
+            shown = math.sqrt(steps) * (np.linalg.norm(seen) + entered @ driven)
+            found.append((shown + np.abs(direct) @ driven) * (1 + 1e-9))
+        return np.array(found)
 
     def loading(self) -> FloatArray:
         """Return how far each output moves at most if every number ever drawn moves by one."""
@@ -238,6 +256,11 @@ class Filter(Causal):
     def squared_sensitivities(self, adjacency: Inputs) -> FloatArray:
         """Return a bound on the squared sensitivity to each private input, for ζ of unit scale."""
         mu, window = adjacency.mu, adjacency.window
+        if adjacency.forward and self.place == "input" and self.domain.horizon is not None:
+            raise AffineDPError(
+                "noise that drives the plant from rest comes after a jump of the first state, and "
+                "does not cover it"
+            )
         if window is None:
             gains = self.shaper.D
             diagonal = np.array_equal(gains, np.diag(np.diagonal(gains)))
@@ -392,8 +415,23 @@ class Filter(Causal):
             ),
             totals=(("noise", f"{variance}, {when}"),),
             unprotected=(f"{shared}, which neighbours share",),
-            lines=lambda: self._by_period(sent),
+            lines=lambda: (
+                self._by_period(sent) if plant.horizon is None else self._by_time(law, sent)
+            ),
         )
+
+    def _by_time(self, law: Law, sent: Sent | None) -> Lines:
+        every = 1 if sent is None else sent.every
+        last = (self.horizon - 1) // every
+        times = every * np.unique(np.linspace(0, last, DRAWN_TIMES).round().astype(int))
+        covariances = np.array([self.noise.output_covariance(int(t) + 1) for t in times])
+        squares = np.diagonal(covariances, axis1=1, axis2=2) * (self.scale**2 * law.variance)
+        if sent is not None:
+            squares = sent.variances(squares)
+        return Lines(
+            "Noise by time", "time step", "standard deviation (units of the output)",
+            times.astype(float), dict(zip(self.step_names, np.sqrt(squares).T)),
+        )  # fmt: skip
 
     def _by_period(self, sent: Sent | None) -> Lines:
         response = self.noise.spectrum(DRAWN_POINTS)[1 : DRAWN_POINTS // 2]
