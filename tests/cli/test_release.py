@@ -249,6 +249,7 @@ def test_a_history_says_which_noise_it_was(run, release, tmp_path):
     said = run("ledger history b.db")[1]
     assert "knorm, counted as laplace ε = 0.25 " in said
     assert "Z  laplace ε = 0.5 " in said
+    assert said.count("Definition 4") == 1, "said again only where it changes"
 
 
 def test_functions_of_what_was_published(run, tmp_path):

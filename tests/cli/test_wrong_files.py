@@ -255,7 +255,9 @@ def test_guess_names_labels_and_unnamed_totals(run, folder):
     (folder / "places.csv").write_text("region,town,count\n,,3\nn,,3\nn,a,1\nn,b,2\n")
     code, out, err = run("tables guess places.csv --index region --epsilon 1")
     assert (code, out) == (exits.BAD_INPUT, "")
-    assert 'hierarchy = ["region", "town"]' in err
+    assert "--index region --index town" in err
+    words = "tables guess places.csv --index region --index town --epsilon 1"
+    assert 'hierarchy = ["region", "town"]' in run(words)[1]
     people = "town,men,women,people\na,1,2,3\nb,2,2,4\ntotal,3,4,7\n"
     (folder / "people.csv").write_text(people)
     words = "tables guess people.csv --index town --epsilon 1"
@@ -265,6 +267,29 @@ def test_guess_names_labels_and_unnamed_totals(run, folder):
     assert run(f"{words} -o guess.toml")[0] == 0
     assert (folder / "guess.toml").read_text() == out
     assert run(f"{words} -o guess.toml")[0] == exits.BAD_INPUT
+
+
+def test_guess_takes_rows_with_several_labels(run, folder):
+    text = "region,age,f,m,All\nN,0-17,1,2,3\nN,18+,2,2,4\nS,0-17,1,1,2\nAll,,4,5,9\n"
+    (folder / "levels.csv").write_text(text)
+    words = "tables guess levels.csv --index region --index age --epsilon 1 -o levels.toml"
+    assert run(words)[0] == 0
+    code, _, err = run("release levels.toml levels.csv -o oulevels.csv")
+    assert code == 0, err
+    header, *rows = (folder / "oulevels.csv").read_text().splitlines()
+    assert header.startswith("region,age,f,f_lower,f_upper,m,")
+    assert [row.split(",")[:2] for row in rows] == [r.split(",")[:2] for r in text.split()[1:]]
+
+
+def test_guess_says_what_is_wrong_with_a_header_or_a_cell(run, folder):
+    (folder / "t.csv").write_text("age,f,m\n0-17,1,-\n18+,2,2\n")
+    err = run("tables guess t.csv --index age --epsilon 1")[2]
+    assert "the column 'm' holds texts" in err
+    assert "write a number everywhere" in err
+    (folder / "bare.csv").write_text(",f,m\n0-17,1,1\n18+,2,2\n")
+    assert "column 1 has no name" in run("tables guess bare.csv --index age --epsilon 1")[2]
+    (folder / "two.csv").write_text("year,2025,2025\nsex,f,m\nN,1,2\n")
+    assert "a header of several rows" in run("tables guess two.csv --index year --epsilon 1")[2]
 
 
 def test_a_total_of_unknown_name_is_commented_on_and_not_released(run, folder):

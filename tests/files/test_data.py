@@ -64,6 +64,14 @@ def test_names_that_occur_twice_are_refused(tmp_path):
         read_table(csv(tmp_path, "a,a\n1.5,2.5\n"))
 
 
+def test_years_are_names_in_a_sheet_too(tmp_path):
+    frame = pd.DataFrame({"age": ["0-17", "18+"], 2023: [1, 2], 2024: [3, 4]})
+    frame.to_excel(tmp_path / "t.xlsx", index=False)
+    frame.to_csv(tmp_path / "t.csv", index=False)
+    found = [read_table(tmp_path / f"t.{kind}").columns.tolist() for kind in ("xlsx", "csv")]
+    assert found == [["age", "2023", "2024"]] * 2
+
+
 def test_parquet_brings_columns_only(tmp_path):
     frame = pd.DataFrame({"a": [1, 2]}, index=pd.Index([7, 9], name="secret"))
     frame.attrs["mean"] = 1.5

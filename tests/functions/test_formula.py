@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import affinedp as adp
 from affinedp.errors import AffineDPError
 from affinedp.functions.formula import as_ratio, entry, evaluate, range_over, read_formula
 
@@ -35,6 +36,16 @@ def test_texts_are_read(text, value):
 def test_nothing_else_is_read(text):
     with pytest.raises(AffineDPError):
         evaluate(read(text), np.array([[2.0, 3.0, 5.0]]))
+
+
+def test_a_number_that_is_a_name_too_is_asked_about():
+    """Years are names of columns: 2023 / total would be a number over a column."""
+    M = adp.AffineManifold.from_equations(["`2023` + `2024` = total"])
+    m, y = adp.design_gaussian(M, epsilon=1.0, delta=1e-6), [1000.0, 3000.0, 4000.0]
+    with pytest.raises(AffineDPError, match=r"write `2023` if the output is meant, 2023.0 if not"):
+        m.function(y, "2023 / total")
+    assert m.function(y, "`2023` / total").value == pytest.approx(0.25, rel=1e-3)
+    assert m.function(y, "2023.0 / total + 2022").value == pytest.approx(2022 + 2023 / 4000)
 
 
 TEXTS = (

@@ -6,10 +6,10 @@ import math
 import mpmath
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import integrate, stats
 
 import affinedp as adp
-from affinedp.laws.reach import Steps, sum_reach
+from affinedp.laws.reach import Steps, laplace_spread, sum_reach
 from affinedp.laws.staircase import real_variance
 
 GEOMETRIC = Steps(1.0, 1.0, 1.0, True)
@@ -197,3 +197,21 @@ def test_many_sizes_without_a_common_lattice():
     variance = (sizes**2).sum() * 0.5 / math.sinh(0.25) ** 2
     reach = sum_reach({(law, size): 1.0 for size in sizes.tolist()}, 0.05)
     assert 1.95 < reach / math.sqrt(variance) < 2.0
+
+
+@pytest.mark.parametrize("outside", [0.3, 0.05, 1e-3, 1e-9])
+@pytest.mark.parametrize("terms", [1, 2, 5, 40])
+def test_a_bound_from_the_variance_holds_for_sums_of_laplace_numbers(terms, outside):
+    """A sum of Laplace numbers of one scale is the difference of two gamma variables."""
+    t = laplace_spread(outside) * math.sqrt(2 * terms)  # scale 1
+
+    def beyond(x):
+        return stats.gamma.pdf(x, terms) * stats.gamma.sf(x + t, terms)
+
+    exact = 2 * integrate.quad(beyond, 0, np.inf, epsabs=0, epsrel=1e-10)[0]
+    assert 0 < exact <= outside
+
+
+def test_the_fourth_moment_bounds_what_the_variance_leaves_open():
+    """E X⁴ is at most 6 for variance 1, so that 0.05 lies beyond no more than (6/0.05)^¼."""
+    assert laplace_spread(0.05) == pytest.approx(120**0.25)

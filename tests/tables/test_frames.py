@@ -306,6 +306,24 @@ def test_a_crosstab_of_several_levels_with_both_margins_goes_out_and_back():
         assert again.design(table).guarantee.sensitivity == out.guarantee.sensitivity
 
 
+def test_a_crosstab_of_several_levels_without_margins_does_not_add_up():
+    """One person is in one cell: independent geometric noise, and the cells stay in their order."""
+    rng = np.random.default_rng(0)
+    kinds = {"ward": list("abc"), "sex": ["f", "m"], "age": ["old", "young"]}
+    people = pd.DataFrame({k: pd.Categorical(rng.choice(v, 200), v) for k, v in kinds.items()})
+    for table in (
+        pd.crosstab([people["ward"], people["sex"]], people["age"], dropna=False),
+        people.groupby(["ward", "sex"], observed=False).size(),
+    ):
+        release, said = guessed(table)
+        assert "Nothing adds up" in said
+        out = release.release(table)
+        assert out.table.index.tolist() == table.index.tolist()
+        geometric = np.sqrt(2 * np.exp(-1)) / (1 - np.exp(-1))  # of parameter exp(-ε)
+        noise = release.design(table).levels(0.95)["noise"]
+        assert noise.to_numpy() == pytest.approx(geometric)
+
+
 def test_nobody_is_asked_in_a_script(monkeypatch):
     monkeypatch.setattr("builtins.input", lambda question: pytest.fail("asked"))
     counts = pd.DataFrame({"a": [1, 2], "All": [1, 2]}, index=["x", "y"])
@@ -320,6 +338,15 @@ def test_labels_of_another_type_are_named_by_their_types():
     release = MarginRelease(attributes={"ward": ["1", "2"], "sex": ["f", "m"]}, epsilon=1.0)
     with pytest.raises(TableError, match="'ward' holds 'int', the public labels are 'str'"):
         release.release(people)
+
+
+def test_a_missing_label_is_called_missing_and_not_another_type():
+    people = pd.DataFrame({"ward": [1, 2, np.nan], "sex": ["f", "m", "f"]})  # 1.0 and 2.0
+    release = MarginRelease(attributes={"ward": [1, 2], "sex": ["f", "m"]}, epsilon=1.0)
+    with pytest.raises(TableError, match="'ward' has rows without a label"):
+        release.release(people)
+    with pytest.raises(TableError, match="'ward' has rows without a label"):
+        count_people(people, ["ward"], cells={"ward": [1, 2]})
 
 
 def test_a_table_with_intervals_has_them_beside_its_numbers():
@@ -351,6 +378,38 @@ def test_a_report_shows_what_was_published_and_says_nothing_twice():
     (axes,) = report.picture()[0].axes
     assert len(axes.patches) == 13
     assert [text.get_text() for text in axes.get_yticklabels()][:2] == ["grand total", "w0"]
+
+
+def test_totals_have_an_axis_of_their_own_where_theirs_would_hide_intervals():
+    cells = pd.DataFrame({"ward": [f"w{i}" for i in range(12)], "n": range(1000, 1012)})
+    table = with_total_rows(cells, ["ward"], ["n"])
+    report = TableRelease(hierarchy=["ward"], epsilon=1.0).release(table).report()
+    drawn = [figure.axes[0] for figure in report.picture()]
+    names = [[text.get_text() for text in axes.get_yticklabels()] for axes in drawn]
+    assert names == [[f"w{i}" for i in range(12)], ["grand total"]]
+    assert [len(axes.patches) for axes in drawn] == [12, 1]
+
+
+def test_a_page_says_that_real_numbers_are_shown_rounded_and_whole_ones_add_up():
+    table = pd.DataFrame({"f": [1, 2], "m": [3, 4], "all": [4, 6]}, index=["a", "b"])
+    asked = {"totals": {"all": ["f", "m"]}, "epsilon": 1.0, "delta": 1e-6, "rows": "separate"}
+    rounded = "their sums may differ in the last digit"
+    real = TableRelease(law="gaussian", **asked).release(table).report()
+    whole = TableRelease(round_to=1, **asked).release(table).report()
+    assert rounded in real.published.note
+    assert rounded not in whole.published.note
+
+
+def test_a_page_says_what_planned_releases_cost_together():
+    """Gaussian noise adds up by the root of squares: twelve times one release is too much."""
+    table = pd.DataFrame({"f": [1, 2], "m": [3, 4], "all": [4, 6]}, index=["a", "b"])
+    asked = {"totals": {"all": ["f", "m"]}, "epsilon": 1.0, "delta": 1e-6, "releases": 12}
+    out = TableRelease(law="gaussian", rows="separate", **asked).release(table)
+    told = dict(out.report().opening)["What it costs"]
+    assert told.startswith("12 releases together take ε = 1 at δ = 1e-06 from the budget")
+    alone = float(out.guarantee.epsilon(1e-6))
+    assert f"one by itself takes ε = {alone:.2f}" in told
+    assert 12 * alone > 2
 
 
 @pytest.mark.parametrize("units", [["People"], ["Women", "Men", "Everybody"]])

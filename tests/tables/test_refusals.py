@@ -60,7 +60,7 @@ CASES = {
     "two names with one text": (
         table(region=[1, 2, 3]).rename(columns={"men": 7, "region": "7"}),
         TableError,
-        ["two columns are called '7'"],
+        ["two columns are called '7', as 'int' and 'str'"],
     ),
     "no table": ({"women": [1]}, TableError, ["DataFrame"]),
 }

@@ -126,6 +126,8 @@ def test_totals_add_up_and_means_are_covered(delta):
         out = design.release(table)
         mean = out.function("pay / count", level=0.9)
         hits += (mean.low <= truth) & (truth <= mean.high)
+    labels = [line.split(":")[0].strip() for line in str(mean).splitlines()[1:]]
+    assert labels == ["grand total", *wards]
     sums = out.table[["count", "pay"]]
     assert np.allclose(sums.iloc[0], sums.iloc[1:].sum(), rtol=1e-9)
     assert hits.min() >= stats.binom.ppf(1e-8, runs, 0.9)

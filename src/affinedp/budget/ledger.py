@@ -381,7 +381,7 @@ class Ledger(Closing):
         fits = (
             f"of this noise at most ε = {left_words(room)} would fit"
             if room
-            else "no such noise fits"
+            else "not even less of this noise fits"
         )
         if requested <= remaining and len(bounds) == 1 and self.adaptive and self.delta:
             fits += (
@@ -393,7 +393,7 @@ class Ledger(Closing):
             f"{'the budget is spent' if not room else 'the budget does not allow this release'}: "
             f"{left_words(remaining)} of ε = {self.epsilon:g} at δ = {self.delta:g} is left, and "
             f"this release needs {requested:.6g}. Nothing was charged. "
-            f"({gives or 'Gaussian noise needs δ > 0'}; {fits})",
+            f"({f'With it, {gives}' if gives else 'Gaussian noise needs δ > 0'}; {fits})",
             requested=requested,
             remaining=remaining,
         )

@@ -98,7 +98,7 @@ def show(path: str = _LEDGER) -> Answer:
 
 
 def history(path: str = _LEDGER) -> Answer:
-    """List all charges and their neighbours, the oldest first.
+    """List all charges, the oldest first, and their neighbours where those change.
 
     Examples
     --------
@@ -110,16 +110,17 @@ def history(path: str = _LEDGER) -> Answer:
 
     with Ledger(path, create=False) as ledger:
         entries = ledger.history()
-    lines = [] if entries else ["no charges yet"]
+    lines, last = [] if entries else ["no charges yet"], ""
     for entry in entries:
         losses = _noise(entry)
         times = f" × {entry.releases}" if entry.releases > 1 else ""
         confirmed = "released" if entry.status == "released" else "charged, release not confirmed"
         label = visible(entry.label or "")
-        lines += [
-            f"{entry.id:>6}  {entry.time[:19]}Z  {losses}{times}  {confirmed}  {label}",
-            f"        {_whom(entry.unit, entry.neighbours, entry.same_secret)}",
-        ]
+        lines.append(f"{entry.id:>6}  {entry.time[:19]}Z  {losses}{times}  {confirmed}  {label}")
+        whom = _whom(entry.unit, entry.neighbours, entry.same_secret)
+        if whom != last:
+            lines.append(f"        {whom}")
+        last = whom
     return Answer([asdict(entry) for entry in entries], partial(say_lines, lines))
 
 

@@ -120,7 +120,7 @@ def guess(
     data: Path = Argument(
         ..., help="A cross-tabulation, CSV, Parquet or Excel.", show_default=False
     ),
-    index: str = Option(..., help="Column that labels the rows."),
+    index: list[str] = Option(..., help="Column that labels the rows; may be repeated."),
     epsilon: float = Option(..., help="ε of the promise."),
     delta: float = Option(0.0, help="δ of the promise."),
     releases: int = Option(1, help="Planned releases that keep the promise together."),
@@ -134,8 +134,10 @@ def guess(
     Examples
     --------
     affinedp tables guess counts.csv --index region --epsilon 1 -o table.toml
+    affinedp tables guess counts.csv --index region --index age --epsilon 1 -o table.toml
     """
     import tomllib
+    from shlex import quote
 
     from pandas.api.types import is_numeric_dtype
 
@@ -144,13 +146,13 @@ def guess(
     from affinedp.tables.refusals import label_words
 
     expect(data, "data")
-    table = labelled_table(data, (index,))
+    table = labelled_table(data, tuple(index))
     words = [str(name) for name, kind in table.dtypes.items() if not is_numeric_dtype(kind)]
     if words:
+        said = " ".join(f"--index {quote(name)}" for name in (*index, words[0]))
         raise AffineDPError(
-            f"{data}: the column {words[0]!r} holds labels, not numbers, and this guesses "
-            f"cross-tabulations only. For totals of places in rows write a description that begins "
-            f'hierarchy = ["{index}", "{words[0]}"]'
+            f"{data}: the column {words[0]!r} holds texts. If they label rows, say {said}; if they "
+            "are counts, write a number everywhere (0 where nobody is counted)"
         )
     release = from_crosstab(
         table,
@@ -162,7 +164,7 @@ def guess(
         say=lambda text: None,
         releases=releases,
     )
-    text = release.toml([index]).rstrip()
+    text = release.toml().rstrip()
     lines = [
         "# guessed from the labels: check every line before anything is released",
         "# labels are published as they are: with other people in the data they must be the same",

@@ -38,6 +38,7 @@ MOST_COLUMNS = 100_000
 # Numbers of so few characters have at most 15 digits, which every double keeps.
 SHORT = 15
 SAVE_AS = "save it as such (spreadsheets call it CSV UTF-8)"
+ONE_HEADER = "a header of several rows is written as one, as in '2026 / women'"
 # Kinds of data files, with the package that reads and writes each.
 NEEDED = {".csv": "pandas", ".parquet": "pyarrow", ".xlsx": "openpyxl"}
 
@@ -55,7 +56,10 @@ def read_table(
     Numbers of a CSV file that double precision would change are refused, or left as the texts that
     stand there (``long_numbers``).  With ``content`` the file is in memory, and the path a name.
     """
-    pandas = _pandas()
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtraError("pandas", "tables") from None
     if content is None:
         _refuse_folder(path)
     kind = _kind(path)
@@ -118,7 +122,9 @@ def _read_csv(pandas: Any, path: Path, source: Source, long_numbers: str) -> Any
         names = header.iloc[0].dropna()
         if names.duplicated().any():  # pandas would give the second one another name
             twice = visible(str(names[names.duplicated()].iloc[0]))
-            raise AffineDPError(f"{path.name} has two columns with the name {twice!r}")
+            raise AffineDPError(
+                f"{path.name} has two columns with the name {twice!r}; {ONE_HEADER}"
+            )
         # texts such as NA, None or nan are labels (Namibia, for one): only nothing is missing
         labels = [
             place
@@ -218,11 +224,14 @@ def _read_excel(path: Path, source: Source, most_columns: int) -> Any:
         book.close()
     while rows and all(value is None for value in rows[-1]):
         rows.pop()
-    names = rows[0] if rows else []
+    # years are numbers there
+    names = [str(name) if is_number(name) else name for name in rows[0]] if rows else []
     if not names or any(not isinstance(name, str) for name in names):
-        raise AffineDPError(f"{path.name}: the first row of the first sheet must hold names")
+        raise AffineDPError(
+            f"{path.name}: the first row of the first sheet must hold names; {ONE_HEADER}"
+        )
     if len(set(names)) < len(names):
-        raise AffineDPError(f"{path.name} has two columns with the same name")
+        raise AffineDPError(f"{path.name} has two columns with the same name; {ONE_HEADER}")
     held = {name: [row[place] for row in rows[1:]] for place, name in enumerate(names)}
     return pandas.DataFrame(held, columns=list(names))
 
@@ -412,11 +421,3 @@ def _kind(path: Path) -> str:
     if kind not in NEEDED:
         raise AffineDPError(f"{path.name}: data files end in .csv, .parquet or .xlsx")
     return kind
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        raise MissingExtraError("pandas", "tables") from None
-    return pandas

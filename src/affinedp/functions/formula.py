@@ -10,7 +10,7 @@ from __future__ import annotations
 import ast
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any
@@ -153,10 +153,11 @@ _OPERATORS: dict[type[ast.AST], Callable[..., Formula]] = {
 }  # fmt: skip
 
 
-def read_formula(text: str, named: Callable[[str], Formula]) -> Formula:
+def read_formula(text: str, named: Callable[[str], Formula], names: Container[str] = ()) -> Formula:
     """Return the formula that a text such as ``"women / all"`` states; nothing is executed.
 
-    Names that are no plain identifiers stand in backticks, as in equations.
+    Names that are no plain identifiers stand in backticks, as in equations.  A number that is
+    among the ``names``, as years are, is refused without them.
 
     Examples
     --------
@@ -172,6 +173,12 @@ def read_formula(text: str, named: Callable[[str], Formula]) -> Formula:
 
     def read(node: ast.expr) -> Formula:
         if isinstance(node, ast.Constant) and isinstance(node.value, int | float):
+            number = str(node.value)
+            if number in names:
+                raise TypeError(
+                    f"{number} is a number, and the name of an output: write `{number}` if the "
+                    f"output is meant, {float(number)} if not"
+                )
             return as_formula(node.value)
         if isinstance(node, ast.Name):
             place = re.fullmatch(r"quoted_(\d+)_", node.id)

@@ -88,12 +88,15 @@ class FunctionInterval(Interval):
         What a careful reader should know.
     known : bool or array
         Whether the ends say more than what holds for all data.
+    rows : tuple of str
+        What several values are about: the rows of a table; empty where they have no names.
     """
 
     value: Any = np.nan
     pieces: Any = ()
     warnings: tuple[str, ...] = ()
     known: Any = True
+    rows: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     def bounded(self) -> Any:
@@ -104,7 +107,10 @@ class FunctionInterval(Interval):
         if np.ndim(self.value):
             count = np.size(self.value)
             told = f"{count:,} values with {100 * self.level:g} % intervals: {self.how}"
-            some = [f"  {self[place]}" for place in islice(np.ndindex(np.shape(self.value)), SHOWN)]
+            some = [
+                f"  {self.rows[place[0]] + ': ' if self.rows else ''}{self[place]}"
+                for place in islice(np.ndindex(np.shape(self.value)), SHOWN)
+            ]
             more = [f"  and {count - SHOWN:,} more"] if count > SHOWN else []
             return "\n".join([told, *some, *more])
         where = " or ".join(f"{low:.6g} to {high:.6g}" for low, high in self.pieces)
@@ -116,7 +122,7 @@ class FunctionInterval(Interval):
         numbers = (self.low[place], self.high[place], self.value[place], self.known[place])
         low, high, value, known = (one if np.ndim(one) else one.item() for one in numbers)
         return replace(
-            self, low=low, high=high, value=value, known=known, pieces=self.pieces[place]
+            self, low=low, high=high, value=value, known=known, pieces=self.pieces[place], rows=()
         )
 
 
@@ -252,7 +258,7 @@ def read_function(mechanism: MechanismRecord, f: Any, given: FloatArray, named: 
             named.place(name)
             return entry(read.setdefault(name, len(read)))
 
-        formula = read_formula(f, meant)
+        formula = read_formula(f, meant, {*named.names, *known})
         places = np.array([named.place(name) for name in read], dtype=np.intp)
         return Asked(places, lambda rows: evaluate(formula, rows)[:, None], (), (formula,))
     if not callable(f):

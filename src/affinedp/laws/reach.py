@@ -363,13 +363,19 @@ def whole_reach(scale: float, terms: int, outside: float) -> float:
 def laplace_spread(outside: float) -> float:
     """Return t with P(|Σ a_i L_i| > t σ) ≤ outside for all a, where σ² = 2 Σ a².
 
-    For 0 < u < 1 and scales b_i with 2 Σ b² = 1 the moment generating function is
-    Π 1/(1 − u² b_i²), and −ln(1 − x) is convex, so that one term with b² = ½ is the worst case at
-    every u < √2: P ≤ 2 e^{−ut} / (1 − u²/2).
+    For scales b_i with 2 Σ b² = 1 the moment generating function is Π 1/(1 − u² b_i²), and
+    −ln(1 − x) is convex, so that one term with b² = ½ is the worst case at every u < √2:
+    P ≤ 2 e^{−ut} / (1 − u²/2).  It is the worst case of every moment, too: the one of order 2k is
+    (2k)! times the sum of all monomials of degree k in b², each of which has a coefficient of at
+    least 1 in (Σ b²)^k.  So P ≤ (2k)! / (2^k t^{2k}); k = 1 is Chebyshev's inequality.
     """
     u = np.sqrt(2) * (1 - np.geomspace(1e-9, 0.999, 4000))
     bounds = (math.log(2 / outside) - np.log1p(-(u**2) / 2)) / u
-    return float(min(bounds.min(), 1 / math.sqrt(outside)))
+    moments = (
+        math.factorial(2 * k) ** (0.5 / k) / math.sqrt(2) / outside ** (0.5 / k)
+        for k in range(1, 9)
+    )
+    return float(min(bounds.min(), *moments)) * (1 + 1e-12)
 
 
 # ---------------------------------------------------------------------- stairs

@@ -410,14 +410,14 @@ def _html_row(row: Sequence[str], section: _Section) -> str:
 
 
 def _label(text: str) -> str:
-    """A label in which lines end between words, not at the hyphen of 18-39."""
-    words = (
-        f"<span style='white-space:nowrap'>{word}</span>"
-        if "-" in word and len(word) <= LONGEST_WORD
-        else word
-        for word in map(escape, text.split(" "))
+    """A label in which lines end between words, not at the hyphen of 18-39; a short one in none."""
+    words = [text] if len(text) <= SHORT_LABEL else text.split(" ")
+    return " ".join(
+        f"<span style='white-space:nowrap'>{escape(word)}</span>"
+        if set(" -") & set(word) and len(word) <= LONGEST_WORD
+        else escape(word)
+        for word in words
     )
-    return " ".join(words)
 
 
 def _number(text: str) -> str:
@@ -428,6 +428,7 @@ def _number(text: str) -> str:
     return f"{parts[0]} <span style='white-space:nowrap'>({parts[1]}</span>"
 
 
+SHORT_LABEL = 12
 LONGEST_WORD = 20  # beyond it a line may end at a hyphen, too
 CELL = "vertical-align:top;padding:3px 16px 3px 0"
 LEFT = f"{CELL};text-align:left"

@@ -156,11 +156,18 @@ def _report(mechanism: MechanismRecord, told: Shown, picture: Picture | None = N
     else:
         totals = [*told.totals, ("optimality", optimality + compared)]
         totals += [("least possible", least)] if least else []
-    if not any("of the laws compared" in note for note in mechanism.notes):  # not said twice
+    notes = mechanism.notes
+    if not any("of the laws compared" in note for note in notes):  # not said twice
+        best = _chosen(mechanism)
         totals += [
-            ("against", _against(mechanism, other) + compared) for other in mechanism.alternatives
+            ("against", _against(mechanism, other) + compared)
+            for other in mechanism.alternatives
+            if other is not best
         ]
-    totals += [("note", note) for note in mechanism.notes]
+        if best is not None and not any(note.startswith("the best of") for note in notes):
+            notes = (f"the best of what was compared: {best.words}", *notes)
+            notes = tuple(note for note in notes if note != best.reason)
+    totals += [("note", note) for note in notes]
     deviations = (row.deviation for row in rows)
     return Report(
         title=told.title,
@@ -345,6 +352,11 @@ def _cost(guarantee: Guarantee) -> str:
         delta = 0.0 if math.isfinite(pure) else (asked.delta if asked else 1e-6)
         at = f" at δ = {delta:g}" if delta else ""
         price = f"ε = {round_up(guarantee.epsilon(delta), 4)}{at}"
+    if asked is not None and asked.releases > 1 and guarantee.keeps_asked():
+        return (
+            f"{asked.releases:,} releases together take {replace(asked, releases=1)} from the "
+            f"budget of this secret, for good; one by itself takes {price}"
+        )
     return f"every release takes {price} from the budget of this secret, for good"
 
 
@@ -418,6 +430,12 @@ def _optimality(mechanism: MechanismRecord) -> str:
             "bounded numbers may allow less"
         )
     return NOT_CERTIFIED
+
+
+def _chosen(mechanism: MechanismRecord) -> Alternative | None:
+    """The noise that was taken, among all that was compared."""
+    listed = (one for one in mechanism.alternatives if one.designed)
+    return next((one for one in listed if one.error == mechanism.design.error), None)
 
 
 def _against(mechanism: MechanismRecord, other: Alternative) -> str:

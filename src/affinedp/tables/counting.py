@@ -33,6 +33,7 @@ from affinedp.tables.refusals import (
     TableError,
     closest,
     declared,
+    has_no_label,
     is_label,
     listed,
     one_label_each,
@@ -257,7 +258,9 @@ def column_of(frame: Any, name: str) -> Any:
 
 
 def other_types(name: str, here: Collection[Any], known: Collection[Any]) -> str:
-    """Return in words that labels differ in their types, if they do: "1" is not 1."""
+    """Return in words that labels are missing, or differ in their types: "1" is not 1."""
+    if any(map(has_no_label, here)):
+        return f" ({name!r} has rows without a label)"
     own, public = ({type(label).__name__ for label in labels} for labels in (here, known))
     if own & public or not own or not public:
         return ""

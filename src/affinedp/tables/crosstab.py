@@ -198,7 +198,7 @@ def _total_level(path: tuple[Any, ...]) -> int | None:
 
 
 def _levels(table: Any) -> list[str]:
-    """Index levels that are a hierarchy: somewhere the lower labels are empty."""
+    """Index levels that are a hierarchy: somewhere the lower labels of no total are empty."""
     index = getattr(table, "index", None)
     if index is None or getattr(index, "nlevels", 1) < 2:
         return []
@@ -206,11 +206,6 @@ def _levels(table: Any) -> list[str]:
         raise TableError("every level of the index must have a name: use rename_axis")
     short = [labels for labels in index.tolist() if any(map(has_no_label, labels))]
     told = [labels for labels in index.tolist() if _total_level(labels) is not None]
-    if told and all(labels in told for labels in short):
-        return []  # a pivot table with rows of totals
-    if not short:
-        raise TableError(
-            f"the levels {listed(index.names)} have no rows that are totals. Add them "
-            "(with_total_rows does), or reset the index and describe the table"
-        )
+    if all(labels in told for labels in short):
+        return []  # no totals, or those of a pivot table
     return list(index.names)

@@ -77,9 +77,12 @@ def labelled(table: Any, index: Sequence[str], name: str) -> Any:
         return table
     for one in index:
         if one not in table.columns:
+            bare = next((n for n, o in enumerate(table.columns) if o == f"Unnamed: {n}"), None)
+            hint = closest(one, [other for other in table.columns if other not in index])
+            if bare is not None:  # as pandas calls it
+                hint = f"; column {bare + 1} has no name: write one into the first line"
             raise AffineDPError(
-                f"{name}: index names {one!r}, but the table has no such column"
-                f"{closest(one, [other for other in table.columns if other not in index])}"
+                f"{name}: index names {one!r}, but the table has no such column{hint}"
             )
     return table.set_index(list(index) if len(index) > 1 else index[0])
 

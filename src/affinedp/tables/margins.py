@@ -34,7 +34,7 @@ from affinedp.tables.frames import polars_of
 from affinedp.tables.places import Places, place_numbers, places_of
 from affinedp.tables.possible import Fitted, Possible
 from affinedp.tables.refusals import TableError, closest, declared, is_label, named_labels
-from affinedp.tables.report import GRAND_TOTAL, draw_bars, published_numbers
+from affinedp.tables.report import GRAND_TOTAL, ROUNDED, draw_bars, published_numbers
 from affinedp.tables.table_functions import margin_function
 from affinedp.tables.whole_numbers import whole_margin
 
@@ -880,7 +880,8 @@ class ReleasedMarginTables:
         ends = {"count": (table["lower"], table["upper"])}
         plain = table.drop(columns=["lower", "upper"])
         most = min(FOLDED_OUTPUTS, len(table))
-        shown = published_numbers(plain, ends, level, most, unlabelled=GRAND_TOTAL)
+        note = ROUNDED if plain["count"].dtype.kind == "f" else ""
+        shown = published_numbers(plain, ends, level, most, unlabelled=GRAND_TOTAL, note=note)
         total = len(self.design.description.tree.parent) * sum(
             self.design.cells(one) for one in self.design.wanted
         )

@@ -207,8 +207,13 @@ def level_groups(frame: Any, levels: Sequence[str]) -> tuple[RowGroup, ...]:
         parent = next((row_of[prefix] for prefix in above if prefix in row_of), None)
         if parent is not None:
             parent_of[position] = parent
-    words = {position: _path_words(path) for path, position in row_of.items()}
-    return _groups(parent_of, words, "hierarchy = " + " / ".join(levels))
+    words = {
+        position: quoted(label_words(path)) if path else _path_words(path)
+        for path, position in row_of.items()
+    }
+    # parts by their own label: the total says the rest
+    parts = {position: quoted(label_words(path[-1:])) for path, position in row_of.items()}
+    return _groups(parent_of, words, parts, "hierarchy = " + " / ".join(levels))
 
 
 def _path(frame: Any, position: int, labels: Sequence[Any], levels: Sequence[str]) -> Path:
@@ -246,8 +251,8 @@ def parent_groups(frame: Any, column: str) -> tuple[RowGroup, ...]:
         parent_of[position] = place[parent]
     for position in parent_of:
         _refuse_circle(frame, position, parent_of, column)
-    words = {position: label_words(label) for label, position in place.items()}
-    return _groups(parent_of, words, f"hierarchy = {column!r}")
+    words = {position: quoted(label_words(label)) for label, position in place.items()}
+    return _groups(parent_of, words, words, f"hierarchy = {column!r}")
 
 
 def _refuse_circle(frame: Any, start: int, parent_of: Mapping[int, int], column: str) -> None:
@@ -263,19 +268,19 @@ def _refuse_circle(frame: Any, start: int, parent_of: Mapping[int, int], column:
 
 
 def _groups(
-    parent_of: Mapping[int, int], words: Mapping[int, str], where: str
+    parent_of: Mapping[int, int], words: Mapping[int, str], parts: Mapping[int, str], where: str
 ) -> tuple[RowGroup, ...]:
-    parts: dict[int, list[int]] = {}
+    below: dict[int, list[int]] = {}
     for child, parent in sorted(parent_of.items()):
-        parts.setdefault(parent, []).append(child)
-    if not parts:
+        below.setdefault(parent, []).append(child)
+    if not below:
         raise TableError(
             f"{where}: no row is the total of others, so nothing ties the rows together. Add the "
             "total rows (with_total_rows does), or use rows='separate'"
         )
     return tuple(
-        RowGroup(tuple(children), total, _sum_words(total, children, words))
-        for total, children in parts.items()
+        RowGroup(tuple(children), total, _sum_words(words[total], [parts[i] for i in children]))
+        for total, children in below.items()
     )
 
 
@@ -295,10 +300,8 @@ def named_groups(frame: Any, totals: Mapping[Any, Sequence[Any]]) -> tuple[RowGr
                 f"row_totals: {label_words(total)!r} must be the sum of other rows, each named once"
             )
         children = [place[label] for label in parts]
-        words = {place[label]: label_words(label) for label in (total, *parts)}
-        groups.append(
-            RowGroup(tuple(children), place[total], _sum_words(place[total], children, words))
-        )
+        words = [quoted(label_words(label)) for label in (total, *parts)]
+        groups.append(RowGroup(tuple(children), place[total], _sum_words(words[0], words[1:])))
     return tuple(groups)
 
 
@@ -321,11 +324,9 @@ def margin_groups(frame: Any, margins: Sequence[Sequence[str]]) -> tuple[RowGrou
     return tuple(groups)
 
 
-def _sum_words(total: int, parts: Sequence[int], words: Mapping[int, str]) -> str:
-    shown = [words[part] for part in parts[:4]]
-    if len(parts) > 4:
-        shown.append(counted(len(parts) - 4, "more row"))
-    return f"{words[total]} = {' + '.join(shown)}"
+def _sum_words(total: str, parts: Sequence[str]) -> str:
+    more = [counted(len(parts) - 4, "more row")] if len(parts) > 4 else []
+    return f"{total} = {' + '.join([*parts[:4], *more])}"
 
 
 def with_total_rows(

@@ -42,6 +42,7 @@ from affinedp.tables.reading import broken_totals, read_points
 from affinedp.tables.refusals import TableError
 from affinedp.tables.report import (
     GRAND_TOTAL,
+    ROUNDED,
     draw_bars,
     published_numbers,
     table_report,
@@ -265,6 +266,9 @@ class ReleasedTable:
         low, high = self._ends(level, simultaneous=False)
         table, ends = published.table, {name: (low[name], high[name]) for name in low}
         bars, known, units = table, dict(ends), units_of(self.design)
+        notes = [CORRECTED] if functions else []
+        if any(kind.kind == "f" for kind in low.dtypes):
+            notes.insert(0, ROUNDED)
         for text in functions:
             found = self.function(text, level=level)
             if np.shape(found.value) != (len(table),):
@@ -279,7 +283,7 @@ class ReleasedTable:
                 level,
                 FOLDED_OUTPUTS,
                 unlabelled=GRAND_TOTAL if self.design.description.hierarchy else "",
-                note=CORRECTED if functions else "",
+                note=" ".join(notes),
             ),
             picture=lambda: draw_bars(bars, known, level, units),
         )

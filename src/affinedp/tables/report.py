@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from affinedp.errors import counted
 from affinedp.intervals import whole_ends
@@ -41,6 +42,11 @@ GRAND_TOTAL = "grand total"  # a row without any label
 SHOWN_BARS = 40
 BARS = 5.2  # inches; alone, as wide as a phone
 LONGEST_NAME = 26
+# Bars so many times as long as the median have a chart of their own, where intervals are usually
+# narrower than this share of the longest.
+LARGE = 3.0
+HIDDEN = 0.05
+ROUNDED = "Numbers are shown rounded: their sums may differ in the last digit."
 # Totals so many times as noisy as cells: one weight for every level is suggested.
 NOISY_TOTALS = 2.0
 
@@ -143,23 +149,40 @@ def draw_bars(
     drawn, all_ = rows * sum(map(len, shown)), len(table) * count
     some = f"\n(the first {drawn} of {all_:,} numbers)" if all_ > drawn else ""
     title = f"Published, with {level * 100:g} % intervals{some}"
-    panels = [
-        Panel(BARS, 1.1 + 0.36 * rows * len(names), partial(_draw_panel, table.iloc[:rows], ends,
-                                                            names, title))
-        for names in shown
-    ]  # fmt: skip
+    panels = []
+    for names in shown:
+        bars = _bars(table.iloc[:rows], ends, names)
+        large = _large(bars)
+        for own in (~large, large):
+            some_bars = [bar for bar, kept in zip(bars, own.tolist()) if kept]
+            draw = partial(_draw_panel, some_bars, ", ".join(map(str, names)), title)
+            panels += [Panel(BARS, 1.1 + 0.36 * len(some_bars), draw)] if some_bars else []
     return apart(panels)
 
 
-def _draw_panel(table: Any, ends: Ends, shown: Sequence[Any], title: str, axes: Axes) -> None:
-    """The columns of one unit."""
+Bar = tuple[str, float, float, float]
+
+
+def _bars(table: Any, ends: Ends, shown: Sequence[Any]) -> list[Bar]:
+    """The columns of one unit: names, numbers and the ends of their intervals."""
     words = row_labels(table, ends)
-    bars = [
+    return [
         (words[row] if len(shown) == 1 or words[row] == name else f"{words[row]}: {name}",
          table[name].iloc[row],
          *(end.iloc[row] for end in ends[name]))
         for row in range(len(words)) for name in shown
     ]  # fmt: skip
+
+
+def _large(bars: Sequence[Bar]) -> NDArray[np.bool_]:
+    """Which bars stand apart, as totals do: on their axis nobody would see the other intervals."""
+    sizes = np.abs([value for _, value, _, _ in bars])
+    widths = np.array([high - low for _, _, low, high in bars])
+    hidden = np.median(widths) < HIDDEN * sizes.max()
+    return np.asarray(hidden & (sizes > LARGE * np.median(sizes)))
+
+
+def _draw_panel(bars: Sequence[Bar], unit: str, title: str, axes: Axes) -> None:
     names, values, low, high = zip(*bars)
     height, middle = np.arange(len(names)), np.asarray(values, dtype=float)
     # what was rounded may lie beside the interval, which is around the number before
@@ -172,7 +195,7 @@ def _draw_panel(table: Any, ends: Ends, shown: Sequence[Any], title: str, axes: 
     axes.margins(y=0.01)
     axes.locator_params(axis="x", nbins=3)
     axes.xaxis.set_major_formatter("{x:,.10g}")
-    (unit,) = short_names([", ".join(map(str, shown))], LONGEST_NAME)
+    (unit,) = short_names([unit], LONGEST_NAME)
     axes.set_xlabel(unit, loc="right", parse_math=False)  # to the left there is room
     axes.figure.suptitle(title, fontsize=10)  # over the names, too: axes are narrower than it
     for side in ("top", "right"):
@@ -323,8 +346,7 @@ def _totals(
             yield (
                 "hint",
                 f"totals have {noise[0] / noise[1]:.2g} times the noise of cells: "
-                "weights='levels' counts every level as much as the others, and moves noise from "
-                "totals to cells",
+                "weights='levels' makes the noise of totals smaller, and that of cells larger",
             )
     if not layout.relations:
         yield "totals", "no equations were given"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -83,7 +83,8 @@ def table_function(
         return computed(point, every, [layout.name(cell) for cell in every])
     width = len(columns)
     rows = [every[start : start + width] for start in range(0, layout.cells, width)]
-    return stacked([computed(point, cells, columns) for cells in rows])
+    found = stacked([computed(point, cells, columns) for cells in rows])
+    return replace(found, rows=tuple(layout.row_names))
 
 
 @dataclass(frozen=True, eq=False)
