@@ -237,7 +237,7 @@ def test_help_shows_the_tables_of_files(monkeypatch):
 @pytest.mark.parametrize(
     "command",
     ["", "control", "control design", "control plant", "control eavesdrop",
-     "consensus keys", "consensus agent", "design", "discover", "report", "doctor"],
+     "consensus keys", "consensus agent", "design", "discover", "report", "doctor", "tables guess"],
 )  # fmt: skip
 def test_help_fits_80_columns_and_names_no_type_of_a_flag(monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
