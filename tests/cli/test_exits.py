@@ -235,12 +235,16 @@ def test_help_shows_the_tables_of_files(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "command", ["", "control", "control design", "control plant", "consensus keys", "design"]
-)
+    "command",
+    ["", "control", "control design", "control plant", "control eavesdrop",
+     "consensus keys", "consensus agent", "design", "discover", "report", "doctor", "tables guess"],
+)  # fmt: skip
 def test_help_fits_80_columns_and_names_no_type_of_a_flag(monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
     said = CliRunner().invoke(app, [*command.split(), "--help"]).output
     assert "<bool>" not in said
     assert "``" not in said
+    assert "list[" not in said  # what an option takes, and not Python's types
+    assert " range>" not in said
     # a choice that is folded cannot be read
     assert re.search(r"<[^>\n]*$", said, re.MULTILINE) is None

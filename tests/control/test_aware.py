@@ -78,7 +78,7 @@ def test_what_the_loop_pays(name: str, wanted: tuple[float, ...]) -> None:
 def test_what_a_thermometer_with_steps_costs_as_the_page_says() -> None:
     page = Path(__file__).parents[2] / "docs" / "explanation" / "loops.md"
     said = re.search(
-        r"controller there pays ([\d.]+) times, and ([\d.]+) times with", page.read_text("utf-8")
+        r"room pays ([\d.]+) times with .*, and ([\d.]+) times with", page.read_text("utf-8")
     )
     assert said
     settings = {"state_cost": 1, "input_cost": 0.1, "measurement_covariance": 1e-4}

@@ -176,6 +176,24 @@ def test_releases_agree_have_their_law_and_keep_what_is_public(neighbours):
     assert m.variance_of({(0, 1): cell}) == pytest.approx(cell_variances(m)[0, 1])
 
 
+@pytest.mark.parametrize(
+    ("sizes", "times", "why"),
+    [
+        (2, None, "sizes must be whole numbers"),
+        (["a"], None, "sizes must be whole numbers"),
+        ([2], [1.5], "times must be whole numbers"),
+        ([2], [math.nan], "times"),
+        ([2], ["x"], "times"),
+        ([2], [-3], "not negative"),
+        ([2], [1, 2], "times must be 1 whole number"),
+        ([2], [2**53 + 2], r"more than 2\*\*53 people"),
+    ],
+)
+def test_records_that_cannot_be_counted_are_refused(sizes, times, why):
+    with pytest.raises(AffineDPError, match=why):
+        counts_of_records([[0]], sizes, times)
+
+
 @pytest.mark.parametrize("neighbours", ["person", "replace"])
 @pytest.mark.parametrize("sizes", [[3, 4], [2, 3, 2]])
 def test_laplace_noise_on_whole_margins(neighbours, sizes):

@@ -120,7 +120,9 @@ def guess(
     data: Path = Argument(
         ..., help="A cross-tabulation, CSV, Parquet or Excel.", show_default=False
     ),
-    index: list[str] = Option(..., help="Column that labels the rows; may be repeated."),
+    index: list[str] = Option(
+        ..., metavar="COLUMN", help="Column that labels the rows; repeatable."
+    ),
     epsilon: float = Option(..., help="ε of the promise."),
     delta: float = Option(0.0, help="δ of the promise."),
     releases: int = Option(1, help="Planned releases that keep the promise together."),

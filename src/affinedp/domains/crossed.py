@@ -191,7 +191,7 @@ def counts_of_records(
     [0, 2, 1]
     """
     rows = np.asarray(records)
-    shape = tuple(sizes)
+    shape = checked_sizes(sizes)
     if rows.size == 0:
         rows = np.zeros((0, len(shape)), np.int64)
     if rows.ndim != 2 or rows.shape[1] != len(shape) or rows.dtype.kind not in "iu":
@@ -199,8 +199,7 @@ def counts_of_records(
     if len(rows) and ((rows < 0).any() or (rows >= np.array(shape)).any()):
         raise AffineDPError("records have values beyond the sizes of their attributes")
     columns = [np.ascontiguousarray(rows[:, j]) for j in range(len(shape))]
-    # whole numbers up to 2^53 are added up exactly in doubles
-    each = None if times is None else np.asarray(times, dtype=float)
+    each = None if times is None else _people_of(times, len(rows))
 
     def counts(attributes: tuple[int, ...]) -> NDArray[Any]:
         place = np.zeros(len(rows), np.int64)
@@ -213,10 +212,21 @@ def counts_of_records(
     return counts
 
 
+def _people_of(times: ArrayLike, count: int) -> NDArray[Any]:
+    """How many people every record stands for, in doubles, which add up to 2^53 exactly."""
+    people = whole_array(times, "times")
+    if people.shape != (count,) or (people < 0).any():
+        raise AffineDPError(f"times must be {count} whole numbers that are not negative")
+    each = people.astype(float)
+    if each.sum() > MOST_PEOPLE:
+        raise AffineDPError("times are more than 2**53 people")
+    return each
+
+
 # ---------------------------------------------------------------------- sets of attributes
 
 
-def checked_sizes(sizes: Sequence[int]) -> tuple[int, ...]:
+def checked_sizes(sizes: Iterable[int]) -> tuple[int, ...]:
     """Return how many values every attribute has, or refuse what is no such list."""
     try:
         found = tuple(operator.index(size) for size in sizes)
