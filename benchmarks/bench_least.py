@@ -183,7 +183,7 @@ def row(case: Case) -> list[str]:
         f"**{error:.5g}** ({best.law})",
         "–" if pure is None else f"{error / pure:.3f}",
         cost(gaussian),
-        cost(laplace) if best.certificate is None else f"{_unlisted_laplace(best):.5g} (*)",
+        cost(laplace) if best.proof is None else f"{_unlisted_laplace(best):.5g} (*)",
         "–" if hull is None else f"{hull:.5g}",
         "–" if case.wanted is None else f"{case.wanted:g}",
         f"{seconds:.1f}",

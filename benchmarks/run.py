@@ -37,12 +37,14 @@ PEERS = {
     "clarabel": ("least_trace",),
     "control": ("closed_loop",),
     "cvxpy": ("least_trace",),
+    "desbordante": ("discover",),
     "diffprivlib": ("calibration",),
     "dp-accounting": ("calibration",),
     "jax-privacy": ("least_trace",),
     "mbi": ("mbi",),
     "mpmath": ("calibration", "trajectories"),
     "opendp": ("release", "sampler", "tables", "tables_peers"),
+    "python-flint": ("discover",),
 }
 QUICK_SECONDS = 600
 

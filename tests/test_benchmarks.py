@@ -4,6 +4,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -60,12 +61,12 @@ LOOPS = (
 BOTH = [
     (
         "docs/explanation/loops.md",
-        r"room pays ([\d.]+) times with steps of 0.1 °C over a week, and ([\d.]+) times with",
+        r"over a week, an aware controller there pays ([\d.]+) times, and ([\d.]+) times with",
         r"noise that is designed for them: ([\d.]+); with dither of six bits: ([\d.]+)\.\n",
     ),
     (
         "docs/explanation/sensors.md",
-        r"pays ([\d.]+) times the variance for steps of 0.01 °C, ([\d.]+) times with dither",
+        r"pays ([\d.]+) times the variance V for steps of 0.01 °C, ([\d.]+) with dither",
         r"with exact readings: ([\d.]+); with dither of six bits: ([\d.]+)\.\n",
     ),
 ]
@@ -269,6 +270,24 @@ def test_quick_runs_what_fits_and_then_what_nobody_has_timed(run, monkeypatch):
 
 def test_every_peer_names_sections_that_exist(run):
     assert {name for names in run.PEERS.values() for name in names} <= set(run.available())
+
+
+def test_every_peer_that_a_section_imports_is_named(run):
+    """What nobody names is left out by --quick, and nobody misses it."""
+    tools = {"dask", "distributed", "matplotlib", "networkx", "numpy", "pandapower", "pandas"}
+    tools |= {"affinedp", "scipy", "vega_datasets", *sys.stdlib_module_names}
+    tools |= {
+        path.stem for folder in ("benchmarks", "tests") for path in (ROOT / folder).glob("*.py")
+    }
+    for name in run.available():
+        text = (ROOT / "benchmarks" / f"bench_{name}.py").read_text(encoding="utf-8")
+        imported = set(re.findall(r"^ *(?:import|from) (\w+)", text, re.MULTILINE)) - tools
+        named = {
+            peer.removeprefix("python-").replace("-", "_")
+            for peer, sections in run.PEERS.items()
+            if name in sections
+        }
+        assert imported <= named, name
 
 
 def test_what_is_said_before_the_sections_is_what_the_next_run_writes(run):
