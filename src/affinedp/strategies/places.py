@@ -26,6 +26,7 @@ from affinedp.exact.dyadic import Integers, Scaled, SideBySide
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import geometric_variance
+from affinedp.laws.reach import Alike, alike
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.strategies.base import (
@@ -46,7 +47,13 @@ from affinedp.strategies.margin_blocks import (
     variance_shares,
 )
 from affinedp.strategies.margin_workloads import along
-from affinedp.strategies.margins import SPARE, MarginOutputs, MarginPlan, WholeCells
+from affinedp.strategies.margins import (
+    MOST_COEFFICIENTS,
+    SPARE,
+    MarginOutputs,
+    MarginPlan,
+    WholeCells,
+)
 from affinedp.strategies.tree import heaviest_branches, heaviest_move
 
 # Numbers that are still held as wide integers.
@@ -546,10 +553,28 @@ class CountedPlaces(WholeCells, OfPlaces):
 
     def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
         """Return how far a cell of one margin is from the truth at every node."""
-        if not self.cells_alone:
-            return self.reach_of(law, self.node_variances(law, chosen), outside)
-        rest = math.prod(n for j, n in enumerate(self.sizes) if j not in chosen)
-        return self.reach_of_sums(law, self.tree.leaves_below * rest, outside)
+        if self.cells_alone:
+            rest = math.prod(n for j, n in enumerate(self.sizes) if j not in chosen)
+            return self.reach_of_sums(law, self.tree.leaves_below * rest, outside)
+        bound = self.reach_of(law, self.node_variances(law, chosen), outside)
+        if self.tree.n * float(max(self.outputs, self.coordinates)) > MOST_COEFFICIENTS:
+            return bound
+        return np.minimum(bound, self._noise_of(law, chosen).reach(outside))
+
+    def _noise_of(self, law: Law, chosen: tuple[int, ...]) -> Alike:
+        """The sums of noise that a cell of a margin is off by at every node: all of its cells."""
+        key = chosen, self.known_rates(law)
+        if key not in self._alike:
+            rates = np.repeat(key[1], self.cells)
+            cells = np.zeros((self.tree.n, self.tree.n, *self.shape(chosen)))
+            cells.reshape(self.tree.n, self.tree.n, -1)[..., 0] = np.eye(self.tree.n)
+            rows = np.vstack([self.loadings(self.row({chosen: one})) for one in cells])
+            self._alike[key] = alike(rates, np.ones(len(rates)), rows)
+        return self._alike[key]
+
+    @cached_property
+    def _alike(self) -> dict[Any, Alike]:
+        return {}
 
 
 def level_nodes(tree: Totals, level: int) -> Indices:
