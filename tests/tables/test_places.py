@@ -225,6 +225,19 @@ def test_weights_by_level_shift_the_noise():
     assert levels["everywhere: sex"] < plain["everywhere: sex"]
 
 
+def test_what_was_published_says_so_and_is_not_compared_with_itself():
+    design = release(delta=0.0, weights="levels").design()
+    out = design.release(people())
+    report = out.report()
+    assert report.title == "Published: 4 tables of sex × age in 8 places"
+    notes = [text for label, text in report.totals if label == "note"]
+    (best,) = [text for text in notes if text.startswith("the best of what was compared: ")]
+    against = [text for label, text in report.totals if label == "against"]
+    name = best.partition(": ")[2]
+    assert against
+    assert not any(text.startswith(f"{name}:") for text in against)
+
+
 def test_reports_speak_of_attributes_and_places():
     design = release().design()
     text = str(design)
