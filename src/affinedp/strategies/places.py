@@ -47,17 +47,13 @@ from affinedp.strategies.margin_blocks import (
     variance_shares,
 )
 from affinedp.strategies.margin_workloads import along
-from affinedp.strategies.margins import (
-    MOST_COEFFICIENTS,
-    SPARE,
-    MarginOutputs,
-    MarginPlan,
-    WholeCells,
-)
+from affinedp.strategies.margins import SPARE, MarginOutputs, MarginPlan, WholeCells
 from affinedp.strategies.tree import heaviest_branches, heaviest_move
 
 # Numbers that are still held as wide integers.
 MOST_WIDE = 3_000_000
+# Coefficients of the noise in a margin at all places; more have a bound, which takes no time.
+MOST_SUMMED = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -557,9 +553,12 @@ class CountedPlaces(WholeCells, OfPlaces):
             rest = math.prod(n for j, n in enumerate(self.sizes) if j not in chosen)
             return self.reach_of_sums(law, self.tree.leaves_below * rest, outside)
         bound = self.reach_of(law, self.node_variances(law, chosen), outside)
-        if self.tree.n * float(max(self.outputs, self.coordinates)) > MOST_COEFFICIENTS:
+        if self.tree.n * float(max(self.outputs, self.coordinates)) > MOST_SUMMED:
             return bound
-        return np.minimum(bound, self._noise_of(law, chosen).reach(outside))
+        key = chosen, self.known_rates(law), outside
+        if key not in self._reaches:
+            self._reaches[key] = np.minimum(bound, self._noise_of(law, chosen).reach(outside))
+        return self._reaches[key].copy()
 
     def _noise_of(self, law: Law, chosen: tuple[int, ...]) -> Alike:
         """The sums of noise that a cell of a margin is off by at every node: all of its cells."""
@@ -574,6 +573,10 @@ class CountedPlaces(WholeCells, OfPlaces):
 
     @cached_property
     def _alike(self) -> dict[Any, Alike]:
+        return {}
+
+    @cached_property
+    def _reaches(self) -> dict[Any, FloatArray]:
         return {}
 
 
