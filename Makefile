@@ -24,20 +24,11 @@ $(VENV)/demo.stamp: pyproject.toml requirements/constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[all]"
 	touch $@
 
-$(VENV)/test.stamp: $(VENV)/demo.stamp
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[test]"
-	touch $@
-
-$(VENV)/bench.stamp: $(VENV)/test.stamp
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[bench]"
-	touch $@
-
-$(VENV)/cluster.stamp: $(VENV)/test.stamp
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[cluster]"
-	touch $@
-
-$(VENV)/docs.stamp: $(VENV)/demo.stamp
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[docs]"
+# what an extra brings, on top of what it needs
+$(VENV)/test.stamp $(VENV)/docs.stamp: $(VENV)/demo.stamp
+$(VENV)/bench.stamp $(VENV)/cluster.stamp: $(VENV)/test.stamp
+$(VENV)/%.stamp:
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c requirements/constraints.txt -e ".[$*]"
 	touch $@
 
 demo: $(VENV)/demo.stamp

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from scipy.linalg import solve_discrete_are
+from scipy.linalg import solve_discrete_are, solve_discrete_lyapunov
 from scipy.stats import norm
 
 from affinedp import gaussian_sensitivity, gaussian_sigma
+from affinedp.arrays import FloatArray
 from affinedp.control import (
     ControlledPlant,
+    Dither,
     aware_controller,
     design_input_noise,
     design_output_noise,
@@ -34,6 +38,7 @@ LIMIT = float(gaussian_sensitivity(EPSILON, DELTA))
 POINTS = 1 << 14
 # The mean and the largest squared error of jax-privacy's BLT of order 5, made for either.
 BLT = {256: (6.849661, 8.014852), 1024: (9.347491, 10.709813), 4096: (12.238171, 13.794766)}
+Plant = tuple[FloatArray, FloatArray, FloatArray]
 TOTALS = ([[1.0]], [[1.0]], [[1.0]], [[1.0]])
 
 
@@ -119,44 +124,98 @@ def _static(plant, mu: float, place: str) -> Mechanism:
     return Mechanism(neighbours, made.scaled(unit / LIMIT), Gaussian())
 
 
+@dataclass
+class Loop:
+    """An LQG loop whose private input is hidden in its measurements."""
+
+    private: Plant
+    plant: Plant
+    mu: float
+    deviation: float
+    sensor: float
+    input_cost: float
+    position: float = 0.0  # cost of the first state, beside that of the outputs
+
+    @property
+    def state_cost(self) -> FloatArray:
+        A, _, C = self.private
+        cost = C.T @ C + 1e-9 * np.eye(len(A))
+        cost[0, 0] += self.position
+        return cost
+
+    @property
+    def disturbances(self) -> FloatArray:
+        E = self.private[1]
+        return E @ E.T * self.deviation**2
+
+    def steered(self, known: Mechanism | None) -> ControlledPlant:
+        controller = aware_controller(
+            self.plant, known, state_cost=self.state_cost, input_cost=self.input_cost,
+            process_covariance=self.disturbances, measurement_covariance=self.sensor,
+        )  # fmt: skip
+        words = {"state_cost": self.state_cost, "input_cost": self.input_cost}
+        return ControlledPlant(self.plant, controller, **words)
+
+    def pays(self, known: Mechanism | None, noise: Mechanism | None) -> float:
+        """Return the cost with this noise, of which the controller knows or not."""
+        words = {"process_noise": self.disturbances, "sensor_noise": np.sqrt(self.sensor)}
+        return self.steered(known).errors(noise, **words).cost
+
+    @cached_property
+    def without(self) -> float:
+        return self.pays(None, None)
+
+    def design(self, **words: Any) -> Mechanism:
+        return design_input_noise(self.private, EPSILON, DELTA, mu=self.mu, **words)
+
+    def in_turn(self) -> float:
+        """Return what noise for the loop, a controller for the noise, and so on, pay."""
+        noise = self.design()
+        for _ in range(4):
+            noise = self.design(cost=self.steered(noise))
+        return self.pays(noise, noise) / self.without
+
+    def silent(self) -> float:
+        """Return what it costs to send nothing."""
+        spread = solve_discrete_lyapunov(self.plant[0], self.disturbances)
+        return float(np.trace(self.state_cost @ spread)) / self.without
+
+
+LOOPS = {
+    "room": Loop(room(), room(), 0.1, 0.2, 1e-4, 0.1),
+    "building": Loop(building(), building(), 0.1, 0.2, 1e-4, 0.1),
+    "quarter car": Loop(quarter_car(), quarter_car_actuator(), 0.01, 0.01, 1e-8, 1e-5, 1e-3),
+}
+
+
 def loop_costs() -> dict[str, list[tuple[float, float]]]:
     """Return what an LQG loop pays, unaware and aware, for each plant and kind of noise."""
     found = {}
-    for name, private, plant, mu, sw, r0, ru in (
-        ("room", room(), room(), 0.1, 0.2, 1e-4, 0.1),
-        ("building", building(), building(), 0.1, 0.2, 1e-4, 0.1),
-        ("quarter car", quarter_car(), quarter_car_actuator(), 0.01, 0.01, 1e-8, 1e-5),
-    ):
-        A, E, C = private
-        Q, V = C.T @ C + 1e-9 * np.eye(len(A)), E @ E.T * sw**2
-        if name == "quarter car":
-            Q[0, 0] += 1e-3
-
-        def cost(known, noise, plant=plant, Q=Q, V=V, r0=r0, ru=ru) -> float:
-            controller = aware_controller(
-                plant, known, state_cost=Q, input_cost=ru,
-                process_covariance=V, measurement_covariance=r0,
-            )  # fmt: skip
-            loop = ControlledPlant(plant, controller, state_cost=Q, input_cost=ru)
-            return loop.errors(noise, process_noise=V, sensor_noise=np.sqrt(r0)).cost
-
-        base = cost(None, None)
-        cells = []
-        for noise in (
-            _static(private, mu, "output"),
-            _static(private, mu, "input"),
-            design_input_noise(private, EPSILON, DELTA, mu=mu),
-        ):
-            cells.append((cost(None, noise) / base, cost(noise, noise) / base))
-        found[name] = cells
+    for name, loop in LOOPS.items():
+        static = (_static(loop.private, loop.mu, place) for place in ("output", "input"))
+        found[name] = [
+            (loop.pays(None, noise) / loop.without, loop.pays(noise, noise) / loop.without)
+            for noise in (*static, loop.design())
+        ]
     return found
 
 
 def _loops() -> list[str]:
-    return [
-        f"| {name} | {' | '.join(f'{unaware:.3g} / {aware:.3g}' for unaware, aware in cells)} |"
-        for name, cells in loop_costs().items()
-    ]
+    rows = []
+    for name, cells in loop_costs().items():
+        numbers = " | ".join(f"{unaware:.3g} / {aware:.3g}" for unaware, aware in cells)
+        loop = LOOPS[name]
+        rows.append(f"| {name} | {numbers} | {loop.in_turn():.3g} | {loop.silent():.3g} |")
+    return rows
+
+
+def _stepped() -> str:
+    """What the room pays whose thermometer has steps of 0.1 °C, over a week."""
+    loop, found = LOOPS["room"], []
+    for steps in (0.1, Dither(6, 0.1)):
+        noise = loop.design(horizon=672, resolution=steps)
+        found.append(loop.pays(noise, noise) / loop.without)
+    return STEPPED.format(*found)
 
 
 HEAD = """## Private inputs beside the literature
@@ -196,18 +255,23 @@ strong.
 |---|---:|---:|---:|
 """
 PRIVATE_KALMAN = """
-
 The example in the tests of PrivateDynamicData.jl (private Kalman filtering: the sum of ten states
 with a = 0.9 from the sum of their measurements plus noise; ε = ln 3, δ = 0.05, each signal moves by
 1): its sufficient constant σ = {:.4f} gives a mean-square error of {:.4f}, the number that its
 tests expect; the least σ = {:.4f} of `gaussian_sigma` gives {:.4f}.
 """
-LOOPS = """
-What an LQG loop pays, times its cost without privacy: controller unaware / aware of the noise.
+PAID = """
+What an LQG loop pays, times its cost without privacy: controller unaware / aware of the noise; in
+turn: noise for the loop, a controller for that noise, and so on four times; nothing sent.
 Disturbances of sd 0.2 kW (0.01 m), μ = 0.1 kW (0.01 m).
 
-| plant | white | input perturbation | ours |
-|---|---:|---:|---:|
+| plant | white | input perturbation | ours | in turn | nothing |
+|---|---:|---:|---:|---:|---:|
+"""
+STEPPED = """
+
+Room with steps of 0.1 °C over a week, aware of noise that is designed for them: {:.3g}; with dither
+of six bits: {:.3g}.
 """
 
 
@@ -235,7 +299,7 @@ def run() -> str:
     jump = f"\n\nBuilding, a state entry jumps by 0.5 °C at any time: noise of {degrees:.2f} °C.\n"
     sums = [SUMS, *_joined(_totals()), "\n"]
     tables = [HEAD, *_joined(_variances()), jump, *sums, SMOOTHED, *_joined(_smoothed())]
-    return "".join([*tables, "\n", LOOPS, *_joined(_loops()), _private_kalman()])
+    return "".join([*tables, "\n", PAID, *_joined(_loops()), _stepped(), _private_kalman()])
 
 
 def _joined(rows: list[str]) -> list[str]:

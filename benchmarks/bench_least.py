@@ -12,7 +12,6 @@ import numpy as np
 
 import affinedp as adp
 from affinedp.designs.knorm_blocks import real_cell
-from affinedp.designs.metric_bound import least_metric_error
 from affinedp.designs.separate import checked_weights, split
 from affinedp.exact.numbers import meaning
 from affinedp.laws.polytope import Polytope
@@ -24,8 +23,7 @@ EPSILON, DELTA = 1.0, 1e-6
 DRAWS = 2_000
 ABOUT = f"""\
 Weighted squared error at ε = {EPSILON:g}; Gaussian noise at δ = {DELTA:g}. *bound*: no mechanism
-with pure ε on real data goes below (where Gaussian is best: with (ε, δ)). *metric bound*: none
-with a loss of ε|α| for moves of α n_k, which continuous Laplace and K-norm noise keep. *best*: what
+with pure ε on real data goes below (where Gaussian is best: with (ε, δ)). *best*: what
 `adp.design` returns for one release. *wanted*: the best K that was known before. *draws/s*: exact
 releases of {DRAWS:,} rows. Circuits of the karate club cannot be listed: Gaussian noise has a
 certificate without a list, Laplace noise that of i.i.d. noise, projected, for cycles of at most 28
@@ -37,8 +35,6 @@ E: cost of the pure law at ε = 1). The last column is how far Gaussian noise ca
 # Laplace strategies of more dimensions than this are searched from one start, or not at all.
 MOST_SEARCHED = 6
 MOST_STARTED = 9
-# The bound from order needs the cones of the hull.
-MOST_CONES = 8
 
 
 @dataclass(frozen=True)
@@ -169,11 +165,6 @@ def row(case: Case) -> list[str]:
         lambda: adp.design(case.manifold, epsilon=EPSILON, delta=DELTA, **case.options)
     )
     hull, _ = _tried(lambda: _hull(case)) if best.law != "gaussian" else (None, 0.0)
-    metric, _ = (
-        _tried(lambda: least_metric_error(case.manifold, epsilon=EPSILON, **case.options))
-        if rank <= MOST_CONES
-        else (None, 0.0)
-    )
     weights = checked_weights(case.options.get("weights"), len(best.output_names))
     bound = best.least.dual * least_variance(EPSILON, 0.0, "real") if best.least else None
     error = best.least.error if best.least else best.expected_squared_error
@@ -189,7 +180,6 @@ def row(case: Case) -> list[str]:
         case.name,
         str(rank),
         "–" if pure is None else f"{pure:.5g}",
-        "–" if metric is None else f"{metric:.5g}",
         f"**{error:.5g}** ({best.law})",
         "–" if pure is None else f"{error / pure:.3f}",
         cost(gaussian),
@@ -272,8 +262,8 @@ def run() -> str:
             rows.append(row(case))
             print(" | ".join(rows[-1]), flush=True)
     headings = (
-        "case", "r", "bound", "metric bound", "best", "best/bound", "Gaussian", "Laplace", "hull",
-        "wanted", "design s", "draws/s",
+        "case", "r", "bound", "best", "best/bound", "Gaussian", "Laplace", "hull", "wanted",
+        "design s", "draws/s",
     )  # fmt: skip
     table = [f"| {' | '.join(line)} |" for line in rows]
     return "\n".join(

@@ -48,6 +48,23 @@ def _rows() -> list[str]:
     return rows
 
 
+def _year() -> list[str]:
+    """Stationary noise over a year, relative to its variance with exact readings."""
+    from affinedp.control import Dither, design_input_noise, noise_by_time
+
+    def variance(**words: Any) -> float:
+        office = ([[0.99]], [[0.9]], [[1.0]])
+        noise = design_input_noise(office, EPSILON, DELTA, mu=0.1, **words)
+        return float(noise_by_time(noise)[0, 0] ** 2)
+
+    exact = variance()
+    sent = (variance(horizon=35_040, resolution=one) / exact for one in (0.01, Dither(6, 0.01)))
+    return [
+        "Office, input noise for steps of 0.01 °C over a year, times its variance with exact "
+        "readings: {:.4g};\nwith dither of six bits: {:.4g}.".format(*sent)
+    ]
+
+
 def _rates() -> list[str]:
     import plants
     from affinedp.control import Gateway, design_input_noise, design_output_noise
@@ -82,6 +99,8 @@ def run() -> str:
             "| plant | readings | dither 4 | dither 8 |",
             "|---|---:|---:|---:|",
             *_rows(),
+            "",
+            *_year(),
             "",
             "Steps of the building (three outputs) that a gateway sends in a second, and what",
             "sending adds to the variance.",

@@ -148,9 +148,11 @@ def measured_within(name: str, seconds: float) -> bool:
         try:
             return process.wait(seconds) == 0
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
             print(f"{name} did not end within the ten minutes: its older section stays", flush=True)
             return True
+        finally:
+            if process.poll() is None:  # also when somebody stops us
+                os.killpg(process.pid, signal.SIGKILL)
 
 
 def kept_sections() -> dict[str, Section]:
@@ -187,7 +189,10 @@ def write(sections: dict[str, Section]) -> None:
     for name, section in sorted(sections.items()):
         took = "" if section.seconds is None else f" {section.seconds} s"
         marked.append(f"<!-- begin {name}{took} -->\n{section.text}\n<!-- end {name} -->")
-    RESULTS.write_text("\n\n".join([header(), *marked]) + "\n", encoding="utf-8")
+    # whoever is ended while writing leaves the older file whole
+    unfinished = RESULTS.with_suffix(".tmp")
+    unfinished.write_text("\n\n".join([header(), *marked]) + "\n", encoding="utf-8")
+    os.replace(unfinished, RESULTS)
 
 
 def main() -> int:

@@ -22,7 +22,7 @@ def main(folder: Path) -> None:
     print("   Three numbers are published, and everyone knows: cells_in + cells_out = cells_total.")
     print("   Each gets Laplace noise of scale 1, as textbooks say for ε = 1.")
     found = adp.verify(equations, 1.0, law="laplace")
-    print(f"   affinedp.verify: what is really kept is ε = {found.epsilon():g}.\n")
+    print(f"   affinedp.verify: the noise really gives ε = {found.epsilon():g}.\n")
 
     print("2. The repair")
     iid = adp.iid_noise(equations, law="laplace", epsilon=1.0)

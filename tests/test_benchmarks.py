@@ -1,9 +1,14 @@
 """What README and docs promise about error and speed is what benchmarks/RESULTS.md has measured."""
 
+import os
 import re
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
+
+import affinedp as adp
 
 ROOT = Path(__file__).parent.parent
 RESULTS = (ROOT / "benchmarks" / "RESULTS.md").read_text(encoding="utf-8")
@@ -51,6 +56,19 @@ LOOPS = (
     r"noise ([\d.]+) and ([\d.]+) times",
     r"It pays ([\d.]+), ([\d.]+) and ([\d.]+) times",
 )
+# Numbers in a sentence that RESULTS.md has in another: page, both sentences.
+BOTH = [
+    (
+        "docs/explanation/loops.md",
+        r"room pays ([\d.]+) times with steps of 0.1 °C over a week, and ([\d.]+) times with",
+        r"noise that is designed for them: ([\d.]+); with dither of six bits: ([\d.]+)\.\n",
+    ),
+    (
+        "docs/explanation/sensors.md",
+        r"pays ([\d.]+) times the variance for steps of 0.01 °C, ([\d.]+) times with dither",
+        r"with exact readings: ([\d.]+); with dither of six bits: ([\d.]+)\.\n",
+    ),
+]
 # Speed beside a peer is said in RESULTS.md alone, where the peer runs in the same minute.
 SPEED = r"[\d.,]+ ?(?:×|times) (?:faster|slower|as fast|as slow|sooner)"
 
@@ -146,20 +164,44 @@ def test_the_literature_beside_ours_is_what_was_measured():
         assert gain is None or float(gain[1]) <= measured(*theirs) / measured(*ours), example
 
 
+def test_how_far_streams_are_from_the_best_is_what_was_measured():
+    page = PAGES["docs/explanation/related.md"]
+    mean = re.search(r"by ([\d.]+) % \(([\d.]+)–([\d.]+) % for n = 1024 and 4096\)", page).groups()
+    largest = re.search(r"by ([\d.]+) and ([\d.]+) %, for n = 1024 and 4096\)", page).groups()
+    for said, steps in zip(mean, ("256", "1024", "4096"), strict=True):
+        lost = measured("ours, mean", steps) / measured("BLT, mean", steps) - 1
+        assert rounded_like(said, 100 * lost), steps
+    for said, steps in zip(largest, ("1024", "4096"), strict=True):
+        won = measured("BLT, largest", steps) / measured("ours, largest", steps) - 1
+        assert rounded_like(said, 100 * won), steps
+
+
 def test_what_loops_pay_is_what_was_measured():
     (rows,) = [
         [[one.split("/") for one in row[1:]] for row in kept]
         for own, kept in MEASURED
-        if own == ["plant", "white", "input perturbation", "ours"]
+        if own[:4] == ["plant", "white", "input perturbation", "ours"]
     ]
     text = re.sub(r"\s+", " ", PAGES["docs/explanation/loops.md"])
     unaware, aware = (re.search(pattern, text).groups() for pattern in LOOPS)
     white, ours = ([float(row[place][0]) for row in rows] for place in (0, 2))
+    for words, place in (("Sending nothing costs", 4), ("the three plants pay", 3)):
+        said = re.search(words + r" ([\d.]+), ([\d.]+) and ([\d.]+) times", text).groups()
+        assert all(rounded_like(one, float(row[place][0])) for one, row in zip(said, rows)), words
     # what the others pay is no more than measured, what we pay is what was measured
     assert number(unaware[0]) <= white[0] + 0.5
     assert number(unaware[1]) <= white[2]
     assert all(rounded_like(said, one) for said, one in zip(unaware[2:], (ours[0], ours[2])))
     assert all(rounded_like(said, float(row[2][1])) for said, row in zip(aware, rows))
+
+
+@pytest.mark.parametrize(("page", "said", "found"), BOTH)
+def test_numbers_of_a_sentence_are_those_measured(page, said, found):
+    said, found = (
+        re.search(pattern.replace(" ", r"\s+"), text).groups()
+        for pattern, text in ((said, PAGES[page]), (found, RESULTS))
+    )
+    assert all(rounded_like(one, float(value)) for one, value in zip(said, found, strict=True))
 
 
 def test_what_steps_of_a_sensor_cost_is_what_was_measured():
@@ -174,7 +216,7 @@ def test_gains_of_knorm_noise_are_those_measured():
     (rows,) = [kept for own, kept in MEASURED if {"hull", "best K", "Gaussian"} <= set(own)]
     (more,) = [kept for own, kept in MEASURED if {"best/bound", "r", "wanted"} <= set(own)]
     gains = [float(row[5]) / float(row[2]) for row in rows]
-    gains += [number(row[6]) / number(row[4]) for row in more if "knorm" in row[4]]
+    gains += [number(row[5]) / number(row[3]) for row in more if "knorm" in row[3]]
     assert int(said[1]) <= min(gains)
     assert int(said[2]) <= max(gains)
 
@@ -193,10 +235,30 @@ def test_close_to_the_least_possible_as_the_readme_says():
     assert max(mine / least for mine, least in zip(error, bound)) <= float(said[1])
 
 
-def test_quick_runs_what_fits_and_then_what_nobody_has_timed(monkeypatch):
+@pytest.fixture
+def run(monkeypatch, tmp_path):
+    """benchmarks/run.py, with a record of its own."""
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     import run
 
+    monkeypatch.setattr(run, "RESULTS", tmp_path / "RESULTS.md")
+    return run
+
+
+def test_what_the_readme_says_of_a_total_and_its_parts_is_so():
+    said = re.search(
+        r"squared error is (\d+), where independent noise for ε = 1 has (\d+)\..*?"
+        r"error below ([\d.]+) ",
+        re.sub(r"\s+", " ", PAGES["README.md"]),
+    )
+    M = adp.AffineManifold.from_equations(["cells_in + cells_out = cells_total"])
+    m = adp.design(M, epsilon=1.0)
+    independent = adp.iid_noise(M, law="laplace", epsilon=1.0).expected_squared_error
+    found = (m.expected_squared_error, independent, m.lower_bound)
+    assert all(rounded_like(*pair) for pair in zip(said.groups(), found))
+
+
+def test_quick_runs_what_fits_and_then_what_nobody_has_timed(run, monkeypatch):
     monkeypatch.setattr(run, "available", lambda: ["a new", "beside", "long", "new", "short"])
     monkeypatch.setattr(run, "PEERS", {"peer": ("beside", "long"), "other": ("new",)})
     kept = {"long": run.Section("", 700), "short": run.Section("", 5)}
@@ -205,8 +267,64 @@ def test_quick_runs_what_fits_and_then_what_nobody_has_timed(monkeypatch):
     assert run.quick(kept) == ["beside", "new", "a new"]
 
 
-def test_every_peer_names_sections_that_exist(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    import run
-
+def test_every_peer_names_sections_that_exist(run):
     assert {name for names in run.PEERS.values() for name in names} <= set(run.available())
+
+
+def test_what_is_said_before_the_sections_is_what_the_next_run_writes(run):
+    """Words of anybody else's would be lost with it."""
+    before = RESULTS.partition("\n\n<!-- begin")[0].splitlines()
+    assert [line[:9] for line in before] == [line[:9] for line in run.header().splitlines()]
+
+
+def benchmarks(folder, monkeypatch, **bodies):
+    """Benchmarks that end at once, each in a file as those of the folder."""
+    for name, body in bodies.items():
+        (folder / f"bench_{name}.py").write_text(f"def run():\n    {body}\n", encoding="utf-8")
+    monkeypatch.syspath_prepend(str(folder))
+
+
+def test_sections_stay_whole_where_another_fails_or_is_ended(run, monkeypatch, tmp_path):
+    benchmarks(tmp_path, monkeypatch, tried='return "## Tried"', broken="raise ValueError")
+    monkeypatch.setattr(run, "available", lambda: ["broken", "tried"])
+    kept = {
+        "broken": run.Section("## Broken\n\nolder", 3),
+        "others": run.Section("## Others", None),
+    }
+    run.write(kept)
+    monkeypatch.setattr("sys.argv", ["run.py"])
+    assert run.main() == 1
+    now = run.kept_sections()
+    assert now == {**kept, "tried": run.Section("## Tried", 1)}
+
+    def ended(*places):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run.os, "replace", ended)
+    with pytest.raises(KeyboardInterrupt):
+        run.write({"others": run.Section("## Others", 1)})
+    assert run.kept_sections() == now
+
+
+@pytest.mark.skipif(os.name == "nt", reason="ends groups of processes")
+@pytest.mark.parametrize("stopped", [False, True])
+def test_no_benchmark_outlives_its_time_or_whoever_started_it(run, monkeypatch, tmp_path, stopped):
+    program = tmp_path / "long.py"
+    program.write_text("import time\ntime.sleep(600)\n")
+    monkeypatch.setattr(run, "__file__", str(program))
+    processes = []
+
+    class Process(subprocess.Popen):
+        def wait(self, timeout=None):
+            processes.append(self)
+            if stopped and timeout == 1.0:
+                raise KeyboardInterrupt
+            return super().wait(timeout)
+
+    monkeypatch.setattr(run.subprocess, "Popen", Process)
+    if stopped:
+        with pytest.raises(KeyboardInterrupt):
+            run.measured_within("long", 1.0)
+    else:
+        assert run.measured_within("long", 1.0)
+    assert processes[0].wait(60) == -signal.SIGKILL

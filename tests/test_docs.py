@@ -3,6 +3,7 @@
 import ast
 import importlib
 import json
+import pkgutil
 import re
 import runpy
 import tomllib
@@ -241,3 +242,26 @@ def test_the_reference_lists_names_that_exist():
         module, _, last = name.rpartition(".")
         if not hasattr(importlib.import_module(module or name), last):
             importlib.import_module(name)
+
+
+def stands_for_something(name):
+    """Whether a dotted name exists, as the changelog writes it: ``m.save``, ``tables.whole``."""
+    first, _, rest = name.partition(".")
+    if first == "m" and rest in affinedp.Mechanism.__dataclass_fields__:
+        return True
+    at = {"m": "affinedp.Mechanism", "adp": "affinedp", "affinedp": "affinedp"}
+    try:
+        pkgutil.resolve_name(f"{at.get(first, f'affinedp.{first}')}.{rest}")
+    except (AttributeError, ImportError):
+        return False
+    return True
+
+
+def test_names_that_changed_lead_to_names_that_exist():
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.*) \| (.*) \|$", changes.partition("### Names")[2], re.MULTILINE)
+    assert len(rows) > 30
+    dotted = r"`((?:adp|affinedp|m|audit|consensus|control|flows|tables)\.[\w.]+)"
+    for was, now in rows:
+        assert not [name for name in re.findall(dotted, was) if stands_for_something(name)]
+        assert not [name for name in re.findall(dotted, now) if not stands_for_something(name)]

@@ -154,3 +154,34 @@ def test_missing_opendp_is_named_before_anything_is_charged(monkeypatch, tmp_pat
     with pytest.raises(MissingExtraError, match=r"pip install .*\[opendp\]"):
         made.make_measurement()
     made.release([0, 0])  # our own sampler needs nothing else
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "from affinedp.tables import MarginRelease",
+        "from affinedp.tables import count_people",
+        "from affinedp.tables import TableRelease",
+        "from affinedp.cli.tables import preview; preview(Path('examples/us_employment.toml'))",
+    ],
+)
+def test_tables_without_pandas_name_their_extra(code):
+    """In a process of its own: what is loaded already needs no pandas any more."""
+    hidden = f"""
+import sys
+from pathlib import Path
+sys.modules["pandas"] = None
+import affinedp as adp
+from affinedp.errors import MissingExtraError
+from affinedp.tables import whole
+m = adp.design_tree([-1, 0, 0], epsilon=1.0)
+total, *parts = whole(m, m.release([3, 1, 2]))
+assert total == sum(parts)
+try:
+    {code}
+except MissingExtraError as error:
+    print(error.extra)
+"""
+    root = Path(__file__).parent.parent
+    done = subprocess.run([sys.executable, "-c", hidden], cwd=root, capture_output=True, text=True)
+    assert done.stdout == "tables\n", done.stderr

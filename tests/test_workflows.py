@@ -1,4 +1,4 @@
-"""The workflows cannot run here, but what they say can be checked."""
+"""The workflows cannot run here, but what they say can be checked; so can the citation."""
 
 import os
 import re
@@ -25,11 +25,15 @@ def test_every_supported_python_is_tested():
     assert all(re.findall(r'"(.*?)"', line) == versions for line in tested)
 
 
-def test_workflows_follow_the_schema():
+@pytest.mark.parametrize(
+    ("schema", "files"),
+    [("github-workflows", WORKFLOWS), ("citation-file-format", [ROOT / "CITATION.cff"])],
+)
+def test_files_that_others_read_follow_their_schema(schema, files):
     if find_spec("check_jsonschema") is None:
         pytest.skip("needs the package check-jsonschema")
-    schema = ("--builtin-schema", "vendor.github-workflows")
-    command = [sys.executable, "-m", "check_jsonschema", *schema, *map(str, WORKFLOWS)]
+    named = ("--builtin-schema", f"vendor.{schema}")
+    command = [sys.executable, "-m", "check_jsonschema", *named, *map(str, files)]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,14 @@ def command_reference() -> str:
     context = typer.Context(command)
     text = get_docs_for_click(obj=command, ctx=context, name="affinedp", title="Command line")
     # Typer quotes for HTML in code, where Markdown shows it as it is
-    return str(text).replace("&#x27;", "'").replace("&lt;", "<").replace("&gt;", ">")
+    text = str(text).replace("&#x27;", "'").replace("&lt;", "<").replace("&gt;", ">")
+    return re.sub(r"^(?<=:\n\n)(?:affinedp .*\n+)+", as_code, text, flags=re.MULTILINE)
+
+
+def as_code(lines: re.Match[str]) -> str:
+    """Return the examples below a command as a block of code."""
+    examples = lines[0].replace("\n\n", "\n").replace("\\[", "[").rstrip()
+    return f"```sh\n{examples}\n```\n\n"
 
 
 def say_in_full(command: Any) -> None:

@@ -4,7 +4,7 @@ What independent noise really promises
 
 The same quantity is measured T times, with fresh noise for each measurement.  Someone who knows
 that nothing changes averages the noise away.  :func:`affinedp.verify` says how fast: noise that
-keeps ε = 1 for a single measurement keeps much less for all of them.
+gives ε = 1 for a single measurement gives a much larger ε for all of them.
 """
 
 import matplotlib.pyplot as plt
@@ -35,7 +35,7 @@ axes.loglog(lengths, fresh, "o-", color="#D55E00", label="fresh noise for each m
 axes.loglog(lengths, common, "s-", color="#0072B2", label="one draw for all of them")
 axes.axhline(1.0, color="0.5", linestyle="--", linewidth=1)
 axes.annotate("claimed", (2, 1.0), xytext=(0, 4), textcoords="offset points", color="0.4")
-axes.set(xlabel="measurements T", ylabel=f"ε that is really kept, at δ = {DELTA}")
+axes.set(xlabel="measurements T", ylabel=f"ε that it really gives, at δ = {DELTA}")
 axes.legend(frameon=False)
 plt.show()
 

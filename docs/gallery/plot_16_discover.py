@@ -25,7 +25,7 @@ table = {
 found = adp.discover(table)
 
 # %%
-# Each equation is a row; ε is what independent noise meant for ε = 1 really keeps under it.
+# Each equation is a row; ε is what independent noise meant for ε = 1 really gives under it.
 
 names = list(table)
 figure, axes = plt.subplots(figsize=(6.8, 2.6), layout="constrained")

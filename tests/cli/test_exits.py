@@ -140,6 +140,14 @@ def test_lines_end_between_words_at_a_terminal(monkeypatch, capsys):
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     say_lines([line])
     assert capsys.readouterr().out == f"{line}\n".replace("report ", "report\n")
+    say_lines(["spent    for changes that are neighbours of all", "    3 × " + "word " * 9])
+    assert capsys.readouterr().out.splitlines() == [
+        "spent    for changes that are neighbours of all",
+        "    3 × word word word word word word word word",
+        "    word",
+    ]
+    say_lines(["spent    for changes that are neighbours of every release"])
+    assert capsys.readouterr().out.splitlines()[1:] == ["         release"]
 
 
 def test_warnings_go_to_standard_error(capsys):

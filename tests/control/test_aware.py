@@ -2,6 +2,7 @@
 
 import re
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ import affinedp as adp
 from affinedp.control import (
     ClosedLoop,
     ControlledPlant,
+    Dither,
     aware_controller,
     design_input_noise,
     design_output_noise,
@@ -71,6 +73,24 @@ def test_what_the_loop_pays(name: str, wanted: tuple[float, ...]) -> None:
     assert found == pytest.approx(wanted, rel=0.05)
     assert found[2] <= wanted[2] * 1.03
     assert found[3] <= wanted[3] * 1.01
+
+
+def test_what_a_thermometer_with_steps_costs_as_the_page_says() -> None:
+    page = Path(__file__).parents[2] / "docs" / "explanation" / "loops.md"
+    said = re.search(
+        r"controller there pays ([\d.]+) times, and ([\d.]+) times with", page.read_text("utf-8")
+    )
+    assert said
+    settings = {"state_cost": 1, "input_cost": 0.1, "measurement_covariance": 1e-4}
+
+    def cost(noise: Mechanism | None) -> float:
+        aware = aware_controller(room(), noise, process_covariance=0.18**2, **settings)
+        loop = ControlledPlant(room(), aware, state_cost=1, input_cost=0.1)
+        return loop.errors(noise, process_noise=0.18, sensor_noise=0.01).cost
+
+    for number, steps in zip(said.groups(), (0.1, Dither(6, 0.1)), strict=True):
+        week = design_input_noise(room(), 1.0, 1e-4, mu=0.1, horizon=672, resolution=steps)
+        assert cost(week) / cost(None) == pytest.approx(float(number), abs=0.05)
 
 
 @pytest.mark.parametrize("place", ["output", "input"])

@@ -375,3 +375,9 @@ def test_fewer_private_inputs_than_outputs(tmp_path, gains):
             assert any("no sensor saturates" in warning for warning in gateway.guarantee.warnings)
         with pytest.raises(AffineDPError, match="this noise does not hide where it did"):
             Gateway(noise, range=(-1e4, 1e4), **words)
+
+
+def test_noise_beyond_double_precision_is_refused_in_words(tmp_path):
+    with pytest.raises(AffineDPError, match="Choose other units"):
+        Gateway(room_noise(scale=1e200), state=tmp_path / "s", resolution=0.1, horizon=5)
+    assert not (tmp_path / "s").exists(), "nothing was drawn"

@@ -239,6 +239,25 @@ class TestBetweenRows:
         assert set(tomllib.loads(found.toml())) == {"between_rows"}
         assert '# hierarchy = ["state", "county", "tract"]' in found.toml()
 
+    def test_totals_that_a_word_marks_among_several_labels(self):
+        """Rows go by all their labels, as the rows of a table file with several do."""
+        from affinedp.tables import with_total_rows
+
+        rng = np.random.default_rng(4)
+        cells = pd.DataFrame(
+            [(s, c) for s in "ABCDEF" for c in "wxyz"], columns=["state", "county"]
+        )
+        cells["people"], cells["births"] = rng.integers(0, 5000, (2, len(cells)))
+        whole = with_total_rows(cells, ["state", "county"], ["people", "births"])
+        whole = whole.dropna(subset="state").fillna("total").reset_index(drop=True)
+        found = adp.discover(whole)
+        assert dict(found.row_totals) == {
+            f"{state} / total": tuple(f"{state} / {county}" for county in "wxyz")
+            for state in "ABCDEF"
+        }
+        found = adp.discover(whole.assign(rate=rng.random(len(whole)).round(3)))
+        assert found.row_totals == ()  # rates do not add up
+
     def test_a_wrong_total_is_named(self):
         from affinedp.tables import with_total_rows
 

@@ -209,8 +209,9 @@ def test_a_repair_of_the_first_look_is_taken_off_again():
     found = made._around(X, 1.0, 0.95, 50)
     along = found.slope @ X - found.slope @ found.noise.y - found.off
     assert found.here + along == pytest.approx([weights @ X], rel=1e-6)
-    released = made.release(X, level=1 - 1e-7)
-    assert released.low < weights @ X < released.high
+    for _ in range(20):  # the share of the first look is without the repair, too
+        released = made.release(X, level=1 - 1e-7)
+        assert released.low < weights @ X < released.high
 
 
 def test_entropy_of_cells_of_which_some_are_as_small_as_noise():

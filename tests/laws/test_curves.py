@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from affinedp.errors import AffineDPError
 from affinedp.laws.curves import (
     ComposedCurve,
     GaussianCurve,
@@ -28,6 +29,21 @@ def test_laplace_delta_is_the_convolution(shift, share):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("shift", "epsilon", "why"),
+    [
+        ([1.0, float("nan")], 1.0, "shift"),
+        ([[1.0]], 1.0, "a vector"),
+        (["a"], 1.0, "shift"),
+        ([1.0], -0.5, "epsilon must be at least 0"),
+        ([1.0], float("nan"), "epsilon"),
+    ],
+)
+def test_laplace_delta_refuses_what_is_no_shift(shift, epsilon, why):
+    with pytest.raises(AffineDPError, match=why):
+        laplace_delta(shift, epsilon)
+
+
 @pytest.mark.parametrize("shift", [[1.0], [0.3, 2.0]])
 @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.7])
 def test_laplace_delta_by_integration(shift, epsilon):

@@ -150,7 +150,7 @@ def test_it_ends_with_its_parent(tmp_path):
 
 def test_without_any(monkeypatch, tmp_path):
     monkeypatch.setattr("affinedp.mqtt.local_broker.has_embedded", lambda: False)
-    said = r"pip install .*\[broker\].*mosquitto.*--broker host:port"
+    said = r"pip install .*\[broker,network\].*mosquitto.*--broker host:port"
     with pytest.raises(AffineDPError, match=said), local_broker(tmp_path):
         pass
 

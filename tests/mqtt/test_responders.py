@@ -110,6 +110,15 @@ def test_every_readable_message_is_answered(opener):
     assert responder.dropped.counts["late"] == 4
 
 
+def test_who_lost_the_state_leaves_the_answer_to_who_has_it(opener):
+    """A stop from the first of two gateways would end the plant that the second goes on with."""
+    first = GatewayResponder(opener())
+    second = GatewayResponder(opener())
+    assert first.answer(message(0, -20.0)) is None
+    assert "goes on there" in str(first.failure)
+    assert "y" in said(second.answer(message(0, -20.0)))
+
+
 def test_what_every_leaves_out_is_answered_and_not_called_lost(opener):
     responder = GatewayResponder(opener(every=4))
     answers = [said(responder.answer(message(t, -20.0))) for t in range(6)]

@@ -11,7 +11,6 @@ from scipy.optimize import linprog
 
 from affinedp.errors import AffineDPError
 from affinedp.privacy.least_error import (
-    least_metric_variance,
     least_sum_of_three,
     least_variance,
 )
@@ -55,7 +54,6 @@ def test_known_values():
     assert least_variance(1.0) == pytest.approx(1 / (2 * math.sinh(0.5) ** 2), rel=1e-12)
     assert least_variance(0.0, 0.5) == pytest.approx(0.25, rel=1e-8)  # a fair coin between x ± ½
     assert least_variance(0.0, 0.1) == pytest.approx((10**2 - 1) / 12, rel=1e-8)  # ten points
-    assert least_metric_variance(2.0) == pytest.approx(0.5)
     Q = math.e
     exact = 12 * Q * (Q**2 + 3 * Q + 1) / ((Q - 1) ** 2 * (Q**2 + 4 * Q + 1))
     assert least_sum_of_three(1.0) == pytest.approx(exact, rel=1e-12)
@@ -85,7 +83,7 @@ def test_order(epsilon, delta):
     assert 0 < value <= least_variance(epsilon) <= least_variance(epsilon, data="real")
     assert value <= least_variance(epsilon, delta / 2) * (1 + 1e-6)
     assert value <= least_variance(epsilon / 2, delta) * (1 + 1e-6)
-    assert value <= least_metric_variance(epsilon)
+    assert value <= 2 / epsilon**2  # Laplace noise
 
 
 @settings(max_examples=60)

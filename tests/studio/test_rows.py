@@ -41,13 +41,30 @@ Oak,65+,19,17,36
 """
 
 
+MARKED = """ward,age,women,men,people
+Elm,0-15,7,13,20
+Elm,16-64,27,26,53
+Elm,65+,14,4,18
+Elm,total,48,43,91
+Oak,0-15,17,15,32
+Oak,16-64,25,16,41
+Oak,65+,19,17,36
+Oak,total,61,48,109
+Ash,0-15,11,9,20
+Ash,16-64,31,22,53
+Ash,65+,5,8,13
+Ash,total,47,39,86
+"""
+
+
 @pytest.mark.parametrize(
     ("table", "total", "tie"),
     [
+        (MARKED, "people", '"Elm / total" = ["Elm / 0-15", "Elm / 16-64", "Elm / 65+"]'),
         (TABLE, "total", 'all = ["north", "south", "east"]'),
         (NESTED, "people", 'hierarchy = ["ward", "age"]'),
     ],
-    ids=["labels", "levels"],
+    ids=["marked levels", "labels", "levels"],
 )
 def test_the_description_is_published_as_it_is_saved(table, total, tie, tmp_path, monkeypatch):
     """Everyone is in several rows: the script refuses, and the description pays for them once."""

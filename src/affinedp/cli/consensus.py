@@ -60,7 +60,9 @@ def agent(
     rerun: bool = recovery(
         False, "--rerun", help="Begin again from round 0 with the same draw; free."
     ),
-    run: int | None = recovery(None, help="Which run: go on with it, or begin it; free.", min=1),
+    run: int | None = recovery(
+        None, metavar="RUN", help="Which run: go on with it, or begin it; free.", min=1
+    ),
     keys: Path | None = passwords(None, help="Keys of the links: drop what they do not seal."),
 ) -> Answer:
     """Run one agent: publish its value with noise, once, and average with its neighbours.

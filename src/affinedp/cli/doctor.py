@@ -36,7 +36,9 @@ class Finding(NamedTuple):
 
 
 def doctor(
-    broker: list[str] | None = Option(None, help="A broker to try, host:port; may be repeated."),
+    broker: list[str] | None = Option(
+        None, metavar="BROKER", help="A broker to try, host:port; repeatable."
+    ),
 ) -> Answer:
     """Say which extras, brokers and parallel backends are there (exit code 1: something amiss).
 

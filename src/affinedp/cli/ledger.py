@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from typer import Argument, Option
 
 from affinedp.cli.commands import Answer
 from affinedp.cli.exits import KEPT, NOT_KEPT
-from affinedp.cli.output import finite
+from affinedp.cli.output import finite, say_lines
 from affinedp.errors import AffineDPError, left_words
 from affinedp.files.values import visible
 
@@ -92,7 +93,8 @@ def show(path: str = _LEDGER) -> Answer:
         lines.insert(0, f"moved       to {place}: charges since then are there, not here")
     for (unit, text, declared), count in releases.items():
         lines.append(f"            {count} × {_whom(unit, text, declared)}")
-    return Answer(answer, "\n".join([*lines, f"head        {answer['head']}"]))
+    lines.append(f"head        {answer['head']}")
+    return Answer(answer, partial(say_lines, lines))
 
 
 def history(path: str = _LEDGER) -> Answer:
@@ -119,7 +121,7 @@ def history(path: str = _LEDGER) -> Answer:
         if whom != last:
             lines.append(f"        {whom}")
         last = whom
-    return Answer([asdict(entry) for entry in entries], "\n".join(lines))
+    return Answer([asdict(entry) for entry in entries], partial(say_lines, lines))
 
 
 def _whom(unit: str, neighbours: str, declared: bool) -> str:

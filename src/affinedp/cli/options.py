@@ -32,7 +32,7 @@ SAME_SECRET = Option(
 REDRAW = recovery(False, "--redraw", help="Draw again for a lost state; needs a ledger.")
 LOOP = Argument(..., help="Loop file, TOML or JSON.", show_default=False)
 NETWORK = Argument(..., help="Network file, .toml or .json.", show_default=False)
-PERIOD = Option(0.0, help="Seconds per step, at least.", min=0.0)
+PERIOD = Option(0.0, metavar="SECONDS", help="Seconds per step, at least.", min=0.0)
 OWN_BROKER = Option(
     None,
     help="Broker on the plant's side, for the measurements (default: the public one, where all who "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import shutil
 import sys
 import textwrap
@@ -29,9 +30,15 @@ def say(text: object) -> None:
 
 
 def say_prose(text: str) -> None:
-    """Print a line for people that ends between words, at the width of the terminal."""
+    """Print a line for people that ends between words, at the width of the terminal.
+
+    What follows a heading and two spaces goes on below itself.
+    """
     width = max(shutil.get_terminal_size().columns, LEAST_WIDTH)
-    say(textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False))
+    (head,) = re.findall(r"^ *(?:\S+ {2,})?", text)
+    lines = textwrap.TextWrapper(width, break_long_words=False, break_on_hyphens=False)
+    lines.subsequent_indent = " " * len(head)
+    say(lines.fill(text))
 
 
 def say_lines(lines: Iterable[str]) -> None:

@@ -36,8 +36,10 @@ _CHECK_AGAINST = Option(
 
 
 def discover(
-    data: Path = Argument(..., help="Private data, CSV or Parquet.", show_default=False),
-    given: list[str] | None = Option(None, help="An equation that is known already; repeatable."),
+    data: Path = Argument(..., help="Private data, CSV, Parquet or Excel.", show_default=False),
+    given: list[str] | None = Option(
+        None, metavar="EQUATION", help="An equation that is known already; repeatable."
+    ),
     as_toml: bool = Option(False, "--toml", help="Print TOML to paste."),
     design: Path | None = _OF_NOISE(None, help="A saved mechanism (default: independent noise)."),
     law: Literal["gaussian", "laplace"] | None = _OF_NOISE(None, help="Its law (default: by δ)."),
@@ -45,9 +47,11 @@ def discover(
     delta: float = _OF_NOISE(0.0, help="δ that goes with it."),
     mu: float = _OF_NOISE(1.0, help="How far one number may move."),
     rows: bool = _SEARCH(True, help="Look for equations between rows too."),
-    lag: list[int] | None = _SEARCH(None, help="Rows to look back; repeatable."),
+    lag: list[int] | None = _SEARCH(None, metavar="ROWS", help="Rows to look back; repeatable."),
     order: str | None = _SEARCH(None, help="Column that orders the rows in time."),
-    by: list[str] | None = _SEARCH(None, help="Column that labels groups of rows; repeatable."),
+    by: list[str] | None = _SEARCH(
+        None, metavar="COLUMN", help="Column that labels groups of rows; repeatable."
+    ),
     chance: float = _SEARCH(1e-4, help="Equations by chance that are accepted."),
     seed: int = _SEARCH(0, help="Which rows and columns are looked at."),
 ) -> Answer:

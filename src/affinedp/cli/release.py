@@ -86,9 +86,11 @@ def report(
         None, help="What was released with it, for --function.", show_default=False
     ),
     html: Path | None = Option(None, help="Write an HTML page here."),
-    trust: bool = Option(False, help="Do not verify the guarantee again."),
+    trust: bool = Option(False, "--trust", help="Do not verify the guarantee again."),
     function: list[str] = Option(
-        [], help="A function of published columns, such as 'women / all', with intervals."
+        [],
+        metavar="FORMULA",
+        help="A function of published columns, such as 'women / all', with intervals.",
     ),
     level: float = Option(0.95, help="Of these intervals."),
     bound: float | None = Option(None, help="The public bound with which it was released."),

@@ -23,7 +23,7 @@ def audit(
     confidence: float = Option(0.999, help="How sure the bound on ε is."),
     seed: int = Option(0, help="Which runs choose the threshold."),
     jobs: int = Option(1, help="Workers (-1: all cores)."),
-    low_bits: bool = Option(False, help="Attack the last bits instead."),
+    low_bits: bool = Option(False, "--low-bits", help="Attack the last bits instead."),
 ) -> Answer:
     """Attack real releases of a saved mechanism; exit code 1 if its claim is refuted.
 

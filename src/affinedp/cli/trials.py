@@ -241,7 +241,7 @@ def launch(
 
 def broker(
     port: int | None = Option(
-        None, help="Where to listen (default: a free port).", min=1, max=65535
+        None, metavar="PORT", help="Where to listen (default: a free port).", min=1, max=65535
     ),
     folder: Path = Option(Path("."), help="For its log."),
     as_json: bool = Option(False, "--json", help="Print JSON for programs."),
@@ -268,7 +268,9 @@ def broker(
 def eavesdrop(
     public: Broker,
     log: Path = Option(..., help="Where the messages are written, as JSON lines."),
-    topics: list[str] | None = Option(None, help="What to listen to."),
+    topics: list[str] | None = Option(
+        None, metavar="TOPIC", help="What to listen to; repeatable (default: all)."
+    ),
 ) -> Answer:
     """Write down every message that a broker delivers, until Ctrl-C.
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, semidefinite_root
 from affinedp.control.by_time import sample_noise
 from affinedp.control.gateway_path import sent_always
 from affinedp.control.loop_errors import (
@@ -40,7 +40,6 @@ from affinedp.control.plant import (
     least_gain,
     plant_of,
     semidefinite,
-    semidefinite_root,
     shaped,
 )
 from affinedp.domains.dynamics import ENDLESS, Dynamics

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, semidefinite_root
 from affinedp.control.gateway_path import sent_always
 from affinedp.control.loop_errors import LinearLoop
 from affinedp.control.plant import (
@@ -24,7 +24,6 @@ from affinedp.control.plant import (
     least_gain,
     plant_of,
     semidefinite,
-    semidefinite_root,
     shaped,
 )
 from affinedp.errors import AffineDPError, MissingExtraError

@@ -21,7 +21,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray
+from affinedp.arrays import FloatArray, within_range
 from affinedp.budget.ledger import Ledger
 from affinedp.control.gateway_path import Sending, check_useful, conditions
 from affinedp.control.gateway_plan import PUBLISHED_BITS, GatewayPlan
@@ -124,6 +124,7 @@ class Gateway(Held):
     (1,) True 1
     """
 
+    @within_range
     def __init__(
         self,
         mechanism: Any,

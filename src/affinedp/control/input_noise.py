@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import FloatArray, within_range
+from affinedp.arrays import FloatArray, semidefinite_root, within_range
 from affinedp.control.gateway_path import with_sensors
 from affinedp.control.noise_filters import (
     Candidate,
@@ -18,7 +18,7 @@ from affinedp.control.noise_filters import (
     largest_variance,
     plain_candidates,
 )
-from affinedp.control.plant import semidefinite, semidefinite_root
+from affinedp.control.plant import semidefinite
 from affinedp.control.sensors import Resolution
 from affinedp.control.spectrum import least_largest_spectra, least_spectrum
 from affinedp.designs.gaussian import largest_sensitivity

@@ -56,12 +56,6 @@ def semidefinite(value: ArrayLike, name: str, size: int, tol: float = 1e-12) -> 
     return locked((matrix + matrix.T) / 2)
 
 
-def semidefinite_root(matrix: FloatArray) -> FloatArray:
-    """Return R with ``RᵀR`` the given positive semidefinite matrix."""
-    values, vectors = np.linalg.eigh(matrix)
-    return np.asarray(np.sqrt(np.maximum(values, 0.0))[:, None] * vectors.T)
-
-
 def least_gain(
     A: FloatArray,
     B: FloatArray,

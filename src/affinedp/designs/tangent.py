@@ -312,7 +312,10 @@ class _Look:
         how = "two looks: second order, about this level, measured"
         variance = (1 - weight) ** 2 * first + (weight - 0.5) ** 2 * four + weight**2 * extra
         bad = ~np.isfinite(value) | ~np.isfinite(variance)
-        half = np.where(bad, np.inf, c * np.sqrt(np.where(bad, 0.0, variance)) + self.doubt)
+        # a repair is no news about the data, and the first look keeps a share of it
+        repaired = np.abs((1 - weight) * (self.slope @ (z - y) + self.off))
+        half = c * np.sqrt(np.where(bad, 0.0, variance)) + self.doubt + repaired
+        half = np.where(bad, np.inf, half)
         value = np.where(bad, self.here, value)
         low, high = value - half, value + half
         with np.errstate(all="ignore"):

@@ -1,4 +1,4 @@
-"""What an equation costs: the ε that noise really keeps if the public knows one more equation."""
+"""What an equation costs: the ε that noise really gives if the public knows one more equation."""
 
 from __future__ import annotations
 

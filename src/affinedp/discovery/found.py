@@ -59,7 +59,7 @@ class DiscoveredEquation:
     log10_chance : float
         Decimal logarithm of how many such equations to expect by chance: an upper bound.
     cost : float or None
-        ε that the noise would really keep if the public knew this equation; None where that
+        ε that the noise would really give if the public knew this equation; None where that
         could not be said.
     cost_note : str
         Whether the cost is more in truth, and why.

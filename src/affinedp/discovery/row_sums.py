@@ -235,8 +235,7 @@ def hierarchies(
         out.append(one.told(search, text, "hierarchy"))
     labels = {one.label for one in families}
     if any(one.mark is not None or set(one.others) - labels for one in families):
-        named = [one for one in families if not one.others]  # one label column names every row
-        return out, (), _by_name(search.table, named)
+        return out, (), _by_label(search.table, families)
     # a level with fewer totals is higher
     levels = tuple(one.label for one in sorted(families, key=lambda one: len(one.groups)))
     return out, levels, []
@@ -248,14 +247,30 @@ def _is_grand_total(table: ExactTable, found: RowSums) -> bool:
     return all((one.codes[rows] < 0).all() for one in table.labels if one.name in found.others)
 
 
-def _by_name(table: ExactTable, found: list[RowSums]) -> list[tuple[str, tuple[str, ...]]]:
-    """The total rows of all columns and their parts, by the names of the rows."""
-    return [
-        (table.row_name(row), tuple(map(table.row_name, parts)))
-        for one in found
-        if not one.not_columns
-        for row, parts in one.groups
+def _by_label(table: ExactTable, found: list[RowSums]) -> list[tuple[str, tuple[str, ...]]]:
+    """The same by the labels of their columns, joined as a table file joins several.
+
+    Nothing where these do not name every row, or where a sum does not hold in every column.
+    """
+    if table.row_names is not None:
+        return _by_name(table, found)
+    keys = {name for one in found for name in (one.label, *one.others)}
+    labels = [one for one in table.labels if one.name in keys]
+    names = [
+        " / ".join(one.values[one.codes[row]] for one in labels if one.codes[row] >= 0)
+        for row in range(table.rows)
     ]
+    return _by_name(table, found, names) if len(set(names)) == table.rows else []
+
+
+def _by_name(
+    table: ExactTable, found: list[RowSums], names: Sequence[str] | None = None
+) -> list[tuple[str, tuple[str, ...]]]:
+    """The total rows of all columns and their parts, by the names of the rows."""
+    named = table.row_name if names is None else names.__getitem__
+    if any(one.not_columns for one in found):
+        return []
+    return [(named(row), tuple(map(named, parts))) for one in found for row, parts in one.groups]
 
 
 # ---------------------------------------------------------------------- without labels

@@ -56,11 +56,12 @@ from affinedp.exact.canonical import (
     in_float_range,
     solve_basis,
 )
-from affinedp.exact.modular import ModularForm, modular_form, rank_of_floats
+from affinedp.exact.modular import ModularForm, modular_form, not_implied
 from affinedp.exact.numbers import (
     SHORT_COEFFICIENT,
     given_rows,
     meaning,
+    no_floats,
     nonzeros,
     real_array,
     real_matrix,
@@ -78,8 +79,6 @@ ExactRows = tuple[ExactRow, ...]
 # coefficients and offsets
 ExactEquations = tuple[Sequence[Mapping[int, Fraction]], Sequence[Fraction]]
 
-# Operations up to which the rank of full-length doubles is found as they stand.
-EXACT_RANK_WORK = 3e8
 # What to do about numbers that rounding would make other equations of.
 AS_TEXT = "give the equations as text to AffineManifold.from_equations, which reads it exactly"
 # Up to this many coefficients times the number of equations, exact elimination takes well under a
@@ -151,7 +150,7 @@ class AffineManifold(Domain):
     ) -> None:
         matrix = real_matrix(D, "D", AS_TEXT)
         offsets = np.zeros(matrix.shape[0]) if b is None else real_array(b, "b", 1, AS_TEXT)
-        rows = rational_rows(matrix) if rank_tolerance is None else None
+        rows = rational_rows(matrix, no_floats(D)) if rank_tolerance is None else None
         exact = None if rows is None else (rows, [meaning(value) for value in offsets.tolist()])
         self._build(matrix, offsets, exact, names, public_entries, rank_tolerance)
 
@@ -245,8 +244,6 @@ class AffineManifold(Domain):
             canonical = eliminate_sparse(matrix, rank_tolerance)
         else:
             canonical = eliminate_dense(np.asarray(matrix), rank_tolerance, keep_dust=True)
-        if exact is None and rank_tolerance is None:
-            _warn_of_dropped(matrix, len(canonical.rows))
         self._canonical = canonical
         self._matrix: Matrix = frozen(matrix[canonical.rows])
         self._offsets: FloatArray = frozen(offsets[canonical.rows])
@@ -258,6 +255,9 @@ class AffineManifold(Domain):
         check_consistent(matrix, offsets, canonical, contradicting, ON_MANIFOLD)
         if canonical.exact_rows is None:
             self._certify_zeros()
+            if rank_tolerance is None:
+                dropped = np.setdiff1d(np.arange(q), canonical.rows)
+                self._doubt_dropped(matrix[dropped], exact and [exact[0][i] for i in dropped])
         if public_entries == "refuse":
             self._refuse_identifiable()
         rows = _read_only(self._canonical.exact_rows)
@@ -678,6 +678,24 @@ class AffineManifold(Domain):
         self._canonical = canonical
         self.__dict__["modular"] = form
 
+    def _doubt_dropped(self, matrix: Matrix, exact: Sequence[ExactRow] | None) -> None:
+        """Look at equations that count as dependent: as their numbers stand, are they?"""
+        found = not_implied(matrix, exact, self._canonical, self.modular)
+        if not found:
+            return
+        words = f"{matrix.shape[0]} of {self._matrix.shape[0] + matrix.shape[0]} equations count as"
+        words += f" dependent up to the rounding of their coefficients; as these stand, {found} are"
+        if exact is not None:
+            raise AffineDPError(
+                f"{words} not. Leave them out, or round the coefficients to fewer digits"
+            )
+        warnings.warn(
+            f"{words} not. If they were computed, say so by rank_tolerance=1e-9; if not, give them "
+            "as decimals, fractions or text",
+            AffineDPWarning,
+            stacklevel=outside(),
+        )
+
     def _reduced_exactly(self) -> Canonical:
         """The canonical form of the independent equations in rational arithmetic."""
         rows = self.rational_rows
@@ -695,21 +713,6 @@ def _rounded(value: Fraction) -> float:
         raise AffineDPError(
             "the point of the manifold is too large for floating point: rescale the entries"
         ) from None
-
-
-def _warn_of_dropped(matrix: Matrix, rank: int) -> None:
-    """Say that equations count as dependent that are not, as their numbers stand."""
-    q, n = matrix.shape
-    if rank < min(q, n) and float(q) * q * n <= EXACT_RANK_WORK:
-        standing = rank_of_floats(dense(matrix))
-        if standing > rank:
-            warnings.warn(
-                f"{q - rank} of {q} equations count as dependent up to the rounding of their "
-                f"coefficients; as these stand, {q - standing} are. If they were computed, say so "
-                "by rank_tolerance=1e-9; if not, give them as decimals, fractions or text",
-                AffineDPWarning,
-                stacklevel=outside(),
-            )
 
 
 def _read_only(rows: Sequence[ExactRow] | None) -> ExactRows | None:
@@ -747,12 +750,15 @@ SMALLEST = 2.0**-1022
 EXACT_COEFFICIENTS = 20_000
 
 
-def rational_rows(matrix: Matrix) -> list[dict[int, Fraction]] | None:
-    """The rows as rationals; None if some are binary numbers of full length, or too many."""
+def rational_rows(matrix: Matrix, exactly: bool = False) -> list[dict[int, Fraction]] | None:
+    """The rows as rationals; None if there are too many numbers, or some look computed.
+
+    Binary numbers of full length do, unless they were given ``exactly``.
+    """
     values = nonzeros(matrix)[2]
     if len(values) > EXACT_COEFFICIENTS or np.any(np.abs(values) < SMALLEST):
         return None
-    if short_numbers(values.tolist(), SHORT_COEFFICIENT) is None:
+    if not exactly and short_numbers(values.tolist(), SHORT_COEFFICIENT) is None:
         return None
     return given_rows(matrix)
 

@@ -371,6 +371,36 @@ def modular_form(matrix: Matrix, exact: Rows | None, canonical: Canonical) -> Mo
     )
 
 
+def not_implied(matrix: Matrix, exact: Rows | None, canonical: Canonical, form: ModularForm) -> int:
+    """Return how many more equations the canonical ones do not imply, as their numbers stand.
+
+    Modulo a prime an implied one vanishes on every vector of the kernel, and any other on a random
+    one with the probability of a divisor.
+    """
+    q, n = matrix.shape
+    if q == 0:
+        return 0
+    wrong = np.zeros(q, dtype=bool)
+    generator = random.Random(_seed(matrix, exact))
+    for prime, reduced_form in form.pairs():
+        rows, columns, values = _coefficients(matrix, exact, prime)
+        vector = np.zeros(n, dtype=np.int64)
+        vector[canonical.free] = [generator.randrange(prime) for _ in canonical.free]
+        entries = reduced_form.tocoo()
+        terms = entries.data * vector[canonical.free][entries.col]
+        moved = _summed(entries.row, terms, prime, len(canonical.pivots))
+        vector[canonical.pivots] = -moved % prime
+        wrong |= _summed(rows, values * vector[columns], prime, q) != 0
+    return int(wrong.sum())
+
+
+def _summed(rows: IntArray, terms: Residues, prime: int, count: int) -> Residues:
+    """Sums of the terms of each row modulo a prime."""
+    sums = np.zeros(count, dtype=np.int64)
+    np.add.at(sums, rows, terms % prime)
+    return sums % prime
+
+
 def _seed(matrix: Matrix, exact: Rows | None) -> bytes:
     if exact is not None:
         return repr([sorted(row.items()) for row in exact]).encode()

@@ -284,6 +284,17 @@ def real_array(
     return doubles
 
 
+def no_floats(value: Any) -> bool:
+    """Whether all numbers are integers, Fractions or Decimals: none was computed by rounding."""
+    if is_sparse(value):
+        return bool(value.dtype.kind in "iu")
+    array = _as_given(value, "numbers")
+    return array.dtype.kind in "iu" or (
+        array.dtype.kind == "O"
+        and not any(isinstance(item, float | np.floating) for item in array.flat)
+    )
+
+
 def real_matrix(value: object, name: str, way_out: str = WAY_OUT) -> Matrix:
     """Return numbers as :func:`real_array` does, as a matrix: dense or CSR as it came."""
     if not is_sparse(value):

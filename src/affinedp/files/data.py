@@ -56,7 +56,10 @@ def read_table(
     Numbers of a CSV file that double precision would change are refused, or left as the texts that
     stand there (``long_numbers``).  With ``content`` the file is in memory, and the path a name.
     """
-    pandas = _pandas()
+    try:
+        import pandas
+    except ImportError:
+        raise MissingExtraError("pandas", "tables") from None
     if content is None:
         _refuse_folder(path)
     kind = _kind(path)
@@ -418,11 +421,3 @@ def _kind(path: Path) -> str:
     if kind not in NEEDED:
         raise AffineDPError(f"{path.name}: data files end in .csv, .parquet or .xlsx")
     return kind
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        raise MissingExtraError("pandas", "tables") from None
-    return pandas

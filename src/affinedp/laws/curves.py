@@ -20,9 +20,11 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from affinedp.arrays import EPS, FloatArray, IntArray
 from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.exact.numbers import real_array, real_number
 from affinedp.laws.calibration import gaussian_delta, gaussian_epsilon
 from affinedp.parts import Locked
 
@@ -116,7 +118,7 @@ class LaplaceCurve(Locked):
         for i in np.argsort(-total):
             if _scalar_laplace_delta(total[i] * (1 + 64 * EPS), epsilon) <= best:
                 break  # dominated, and so is every later direction
-            best = max(best, laplace_delta(self.shifts[i], epsilon))
+            best = max(best, _laplace_delta(self.shifts[i], epsilon))
         return min(bound, best)
 
     def epsilon(self, delta: float) -> float:
@@ -279,7 +281,7 @@ class NoPromise(Locked):
         return []
 
 
-def laplace_delta(shift: FloatArray, epsilon: float) -> float:
+def laplace_delta(shift: ArrayLike, epsilon: float) -> float:
     """Return the exact δ between L(0,1)^r noise and the same noise shifted, at ε ≥ 0.
 
     With A = Σ a_i the privacy loss of coordinate i has the law ``e^{l/2}`` times
@@ -294,16 +296,20 @@ def laplace_delta(shift: FloatArray, epsilon: float) -> float:
 
     Parameters
     ----------
-    shift : array, shape (r,)
+    shift : array_like, shape (r,)
         How far each noise coordinate moves, in units of its scale.
     epsilon : float
         ε, at least 0.
 
     Examples
     --------
-    >>> round(laplace_delta(np.array([1.0]), 0.5), 6)  # 1 - exp(-1/4)
+    >>> round(laplace_delta([1.0], 0.5), 6)  # 1 - exp(-1/4)
     0.221199
     """
+    return _laplace_delta(real_array(shift, "shift", 1), real_number(epsilon, "epsilon", 0.0))
+
+
+def _laplace_delta(shift: FloatArray, epsilon: float) -> float:
     a = np.sort(np.abs(shift[shift != 0.0]))[::-1]
     while len(a) > MOST_COORDINATES:
         # two coordinates are dominated by one with the sum of their shifts

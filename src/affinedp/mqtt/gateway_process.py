@@ -144,9 +144,10 @@ class GatewayResponder:
     """What a gateway answers to each message; no network in it.
 
     Every readable message is answered: with the noisy measurement, with ``missing`` if there is
-    none and the loop may go on, or with ``stop`` if it may not.  No answer depends on a
-    measurement except through its noise.  ``renew`` makes a gateway, with a draw of its own, for
-    the name of a new run; without it a new run is told to stop.
+    none and the loop may go on, or with ``stop`` if it may not; whose state another gateway took
+    over leaves the answer to that one.  No answer depends on a measurement except through its
+    noise.  ``renew`` makes a gateway, with a draw of its own, for the name of a new run; without it
+    a new run is told to stop.
     """
 
     def __init__(self, gateway: Gateway, renew: Renew | None = None) -> None:
@@ -194,7 +195,8 @@ class GatewayResponder:
         try:
             published = gateway.send(said.values, said.step, said.run)
         except AffineDPError as error:
-            return self._refusal(said.run, said.step, error), None
+            refused = self._refusal(said.run, said.step, error)
+            return None if refused is None else (refused, None)
         now = time.monotonic()
         self._longest = max(self._longest, now - self._heard)
         self._heard, self.reason = now, ""
@@ -220,7 +222,7 @@ class GatewayResponder:
         self.dropped.add(lack, str(error))
         return encode_word(run, step, "stop", f"{lack} for a new run"), None
 
-    def _refusal(self, run: str, step: int, error: AffineDPError) -> bytes:
+    def _refusal(self, run: str, step: int, error: AffineDPError) -> bytes | None:
         """What is answered instead of a measurement, and what that means for this process."""
         why = error.why if isinstance(error, StepError) else ""
         if why == "late":
@@ -241,6 +243,8 @@ class GatewayResponder:
             return encode_word(run, step, "stop", "a step came again with another measurement")
         if isinstance(error, RunError):
             self.failure = error
+            if error.taken:  # who took the state over answers, and the loop goes on
+                return None
             return encode_word(run, step, "stop", "the gateway's state cannot be used")
         self.dropped.add("refused", str(error))
         return encode_word(run, step, "missing", "it was refused")

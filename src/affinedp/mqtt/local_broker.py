@@ -150,8 +150,8 @@ def local_broker(folder: Path, port: int | None = None) -> Iterator[Broker]:
     if not has_embedded():
         raise AffineDPError(
             "no broker was named, and there is none here. One for trials comes with "
-            f"{install_command('broker')}; mosquitto is the one for use (Debian and Ubuntu: "
-            "apt install mosquitto; macOS: brew install mosquitto; Windows: "
+            f"{install_command('broker,network')}; mosquitto is the one for use (Debian and "
+            "Ubuntu: apt install mosquitto; macOS: brew install mosquitto; Windows: "
             "mosquitto.org/download). Or name a broker that runs: --broker host:port"
         )
     command = [sys.executable, "-m", "affinedp.mqtt.local_broker", str(port)]

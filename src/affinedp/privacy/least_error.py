@@ -57,16 +57,6 @@ def least_variance(epsilon: float, delta: float = 0.0, data: Data = "any") -> fl
     return _truncated(float(epsilon), float(delta))
 
 
-def least_metric_variance(epsilon: float) -> float:
-    """Return the least variance under metric privacy: a loss of at most ε|α| for a move of α.
-
-    A stronger promise than ε for moves of at most 1: Laplace noise attains its bound 2/ε².
-    """
-    if not 0.0 < epsilon < math.inf:
-        raise AffineDPError(f"ε must be positive, not {epsilon!r}")
-    return 2.0 / epsilon**2 * DOWN
-
-
 def least_sum_of_three(epsilon: float) -> float:
     """Return the least squared error for three whole numbers with a public sum, at pure ε.
 

@@ -46,10 +46,10 @@ Memory = Mapping[str, Any]
 
 
 class RunError(AffineDPError):
-    """A run that is lost, damaged, opened elsewhere or another one: nothing is sent."""
+    """A run that is lost, damaged, opened elsewhere (``taken``) or another: nothing is sent."""
 
-    def __init__(self, message: str, *, damaged: bool = False) -> None:
-        self.damaged = damaged
+    def __init__(self, message: str, *, damaged: bool = False, taken: bool = False) -> None:
+        self.damaged, self.taken = damaged, taken
         super().__init__(message)
 
 
@@ -465,7 +465,8 @@ class Run:
         if done.rowcount != 1:
             raise RunError(
                 f"{self.path} was opened or replaced by another {self.owner.name} since: it goes "
-                "on there, and nothing more is sent from here"
+                "on there, and nothing more is sent from here",
+                taken=True,
             )
         rows = [(n, kept + self._sealed("sent", n, kept)) for n, kept in self._pending.items()]
         db.executemany("INSERT OR REPLACE INTO sent VALUES (?, ?)", rows)

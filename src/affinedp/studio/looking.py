@@ -103,8 +103,9 @@ def _rows(found: Discovery, table: Any) -> RowSums:
     hierarchy = found.hierarchy or _emptied(found, table)
     index = [name for name in found.labels if name not in hierarchy]
     totals = {} if hierarchy else dict(found.row_totals)
-    if totals:  # they go by one column of labels
-        index = [name for name in index if set(totals) <= set(map(str, table[name]))][:1]
+    if totals:  # they go by one column of labels, or by all
+        alone = [name for name in index if set(totals) <= set(map(str, table[name]))]
+        index = alone[:1] or index
     said = {"hierarchy": bool(hierarchy), "total row": bool(totals), "change": bool(found.changes)}
     said["hierarchy"] |= bool(totals)
     between = [one for one in found.equations if one.scope != "row"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import reduce
+from importlib.util import find_spec
 from typing import Any, TypeVar
 
 import numpy as np
@@ -22,6 +23,9 @@ from affinedp.errors import MissingExtraError
 from affinedp.exact.numbers import LARGEST_WHOLE, NOT_KEPT, is_number, nearest_doubles
 from affinedp.tables.describe import TableDescription
 from affinedp.tables.refusals import TableError, closest, label_words, listed, row_words, same
+
+if find_spec("pandas") is None:  # every table is one of its frames on the way
+    raise MissingExtraError("pandas", "tables")
 
 Description = TypeVar("Description", bound=TableDescription)
 
@@ -46,7 +50,8 @@ def given_table(table: Any, labels: Sequence[str] = ()) -> Given:
     """Return a table in the one shape that is worked on, with these labels as columns."""
     if type(table).__module__.partition(".")[0] == "polars":
         return _from_polars(table)
-    pandas = _pandas()
+    import pandas
+
     if isinstance(table, pandas.Series):
         name = COUNT if table.name is None else table.name
         inner = given_table(table.to_frame(name), labels)
@@ -87,7 +92,6 @@ def _axis(pandas: Any, columns: Any) -> Any:
 def _from_polars(table: Any) -> Given:
     import polars
 
-    _pandas()
     if isinstance(table, polars.LazyFrame):
         table = table.collect()
     if not isinstance(table, polars.DataFrame):
@@ -105,7 +109,8 @@ def polars_of(found: Any) -> Any:
 
 def _polars_column(polars: Any, column: Any) -> Any:
     """Labels that polars knows: nothing in place of NaN or of no time, and all nanoseconds."""
-    pandas = _pandas()
+    import pandas
+
     values = [None if _is_missing(pandas, value) else value for value in column.tolist()]
     found = polars.Series(values)
     present = [value for value in values if value is not None]
@@ -153,14 +158,6 @@ def with_recognised_margins(description: Description, frame: Any) -> Description
             "from_crosstab does)"
         )
     return description
-
-
-def _pandas() -> Any:
-    try:
-        import pandas
-    except ImportError:
-        raise MissingExtraError("pandas", "tables") from None
-    return pandas
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,8 +22,10 @@ from affinedp.mechanism import Mechanism
 from affinedp.strategies.margins import OfMargins
 from affinedp.strategies.places import OfPlaces, Product
 from affinedp.strategies.tree import Tree, public_below
-from affinedp.tables.layout import Layout
 from affinedp.tables.refusals import TableError
+
+if TYPE_CHECKING:
+    from affinedp.tables.layout import Layout
 
 # Beyond it doubles are no longer next to each other in whole numbers.
 LARGEST = 2.0**53
