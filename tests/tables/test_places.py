@@ -140,6 +140,39 @@ def test_intervals_cover(law):
     assert (levels["all_at_once"] >= levels["half_width"]).all()
 
 
+@pytest.mark.parametrize("adjacency", ["person", "replace"])
+def test_reaches_of_noise_at_several_levels_are_those_of_least_squares(adjacency):
+    """Coefficients from a dense least-squares problem, and sums of drawn whole noise."""
+    places = pd.DataFrame([(f"c{c}", f"w{c}{w}") for c in range(3) for w in range(12)],
+                          columns=["city", "ward"])  # fmt: skip
+    labels = {"sex": ["f", "m"], "old": ["n", "y"]}
+    design = release(attributes=labels, places=places, delta=0.0, adjacency=adjacency,
+                     weights="levels").design()  # fmt: skip
+    strategy, law = design.mechanism.strategy, design.mechanism.noise
+    assert [(len(nodes), one) for nodes, one in zip(strategy.nodes, strategy.measured)] == [
+        (36, (0, 1)), (3, (0, 1))
+    ]  # fmt: skip
+    wards = np.eye(36)
+    cities = np.kron(np.eye(3), np.ones((1, 12)))
+    seen = np.vstack([np.kron(wards, np.eye(4)), np.kron(cities, np.eye(4))])
+    rates = np.repeat(strategy.known_rates(law), [36 * 4, 3 * 4])
+    deviation = 1 / (math.sqrt(2) * np.sinh(rates / 2))
+    if adjacency == "replace":  # the number of people is public: an exact equation
+        seen = np.vstack([seen, np.ones(144)])
+        deviation = np.append(deviation, 1e-5)
+    estimate = np.linalg.pinv(seen / deviation[:, None]) / deviation
+    stop, shape = -np.expm1(-rates), (20_000, len(rates))
+    generator = np.random.default_rng(0)
+    noise = generator.geometric(stop, shape) - generator.geometric(stop, shape)
+    for chosen, cell in (((), [1, 1, 1, 1]), ((0,), [1, 1, 0, 0]), ((0, 1), [1, 0, 0, 0])):
+        reach = design.half_widths(chosen, 0.95, 1)
+        for node, place in ((1, cities[0]), (4, wards[0])):
+            off = noise @ (np.kron(place, cell) @ estimate)[: len(rates)]
+            missed = (np.abs(off) > reach.ravel()[node] * (1 + 1e-6)).mean()
+            assert missed <= 0.05 + 4 * math.sqrt(0.05 * 0.95 / 20_000)
+            assert missed >= 0.03, "nearly as narrow as the noise allows"
+
+
 def test_polars_gives_polars():
     rows = pl.from_pandas(people())
     out = release().release(rows.lazy())
@@ -190,6 +223,19 @@ def test_weights_by_level_shift_the_noise():
     assert top["ward: sex"] > plain["ward: sex"]
     levels = release(law="gaussian", weights="levels").design().levels()["noise"]
     assert levels["everywhere: sex"] < plain["everywhere: sex"]
+
+
+def test_what_was_published_says_so_and_is_not_compared_with_itself():
+    design = release(delta=0.0, weights="levels").design()
+    out = design.release(people())
+    report = out.report()
+    assert report.title == "Published: 4 tables of sex × age in 8 places"
+    notes = [text for label, text in report.totals if label == "note"]
+    (best,) = [text for text in notes if text.startswith("the best of what was compared: ")]
+    against = [text for label, text in report.totals if label == "against"]
+    name = best.partition(": ")[2]
+    assert against
+    assert not any(text.startswith(f"{name}:") for text in against)
 
 
 def test_reports_speak_of_attributes_and_places():

@@ -26,6 +26,7 @@ from affinedp.exact.dyadic import Integers, Scaled, SideBySide
 from affinedp.laws.base import Law
 from affinedp.laws.gaussian import Gaussian
 from affinedp.laws.laplace import geometric_variance
+from affinedp.laws.reach import Alike, alike
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.people import People
 from affinedp.strategies.base import (
@@ -51,6 +52,8 @@ from affinedp.strategies.tree import heaviest_branches, heaviest_move
 
 # Numbers that are still held as wide integers.
 MOST_WIDE = 3_000_000
+# Coefficients of the noise in a margin at all places; more have a bound, which takes no time.
+MOST_SUMMED = 2_000_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -546,10 +549,35 @@ class CountedPlaces(WholeCells, OfPlaces):
 
     def node_reaches(self, law: Law, chosen: tuple[int, ...], outside: float) -> FloatArray:
         """Return how far a cell of one margin is from the truth at every node."""
-        if not self.cells_alone:
-            return self.reach_of(law, self.node_variances(law, chosen), outside)
-        rest = math.prod(n for j, n in enumerate(self.sizes) if j not in chosen)
-        return self.reach_of_sums(law, self.tree.leaves_below * rest, outside)
+        if self.cells_alone:
+            rest = math.prod(n for j, n in enumerate(self.sizes) if j not in chosen)
+            return self.reach_of_sums(law, self.tree.leaves_below * rest, outside)
+        bound = self.reach_of(law, self.node_variances(law, chosen), outside)
+        if self.tree.n * float(max(self.outputs, self.coordinates)) > MOST_SUMMED:
+            return bound
+        key = chosen, self.known_rates(law), outside
+        if key not in self._reaches:
+            self._reaches[key] = np.minimum(bound, self._noise_of(law, chosen).reach(outside))
+        return self._reaches[key].copy()
+
+    def _noise_of(self, law: Law, chosen: tuple[int, ...]) -> Alike:
+        """The sums of noise that a cell of a margin is off by at every node: all of its cells."""
+        key = chosen, self.known_rates(law)
+        if key not in self._alike:
+            rates = np.repeat(key[1], self.cells)
+            cells = np.zeros((self.tree.n, self.tree.n, *self.shape(chosen)))
+            cells.reshape(self.tree.n, self.tree.n, -1)[..., 0] = np.eye(self.tree.n)
+            rows = np.vstack([self.loadings(self.row({chosen: one})) for one in cells])
+            self._alike[key] = alike(rates, np.ones(len(rates)), rows)
+        return self._alike[key]
+
+    @cached_property
+    def _alike(self) -> dict[Any, Alike]:
+        return {}
+
+    @cached_property
+    def _reaches(self) -> dict[Any, FloatArray]:
+        return {}
 
 
 def level_nodes(tree: Totals, level: int) -> Indices:

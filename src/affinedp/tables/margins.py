@@ -15,7 +15,7 @@ from affinedp.budget.ledger import Ledger
 from affinedp.designs.margins import design_margins
 from affinedp.designs.places import design_tree_margins
 from affinedp.domains.crossed import MOST_PEOPLE, MOST_RECORDS, counts_of_records
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, counted
 from affinedp.exact.numbers import is_number, whole_number
 from affinedp.functions.published import FunctionInterval
 from affinedp.intervals import checked_level, whole_ends
@@ -504,12 +504,15 @@ class MarginDesign(Locked):
     @property
     def title(self) -> str:
         """What the noise is for, in one line."""
-        asked, words = self.description, self.mechanism.noise.words
+        words = self.mechanism.noise.words
+        return f"{words[0].upper()}{words[1:]} noise on {self.contents}"
+
+    @property
+    def contents(self) -> str:
+        """Which tables there are, in words."""
+        asked = self.description
         where = f" in {len(asked.tree.parent):,} places" if asked.tree.levels else ""
-        return (
-            f"{words[0].upper()}{words[1:]} noise on {len(self.wanted):,} tables of "
-            f"{' × '.join(asked.names)}{where}"
-        )
+        return f"{counted(len(self.wanted), 'table')} of {' × '.join(asked.names)}{where}"
 
     def __repr__(self) -> str:
         return f"<MarginDesign: {self.title}. {headline(self.guarantee)}>"
@@ -888,6 +891,7 @@ class ReleasedMarginTables:
         shown = replace(shown, more=total - len(shown.rows))
         return replace(
             self.design.report(),
+            title=f"Published: {self.design.contents}",
             published=shown,
             picture=lambda: draw_bars(plain, ends, level, [["count"]]),
         )
