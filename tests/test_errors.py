@@ -115,3 +115,36 @@ MISTAKES = {
 def test_what_is_given_by_mistake_is_refused_with_a_sentence(mistake):
     with pytest.raises(AffineDPError, match=r"\w+ \w+ \w+"):
         MISTAKES[mistake]()
+
+
+RAGGED = [[1, 2], [3]]
+TOTAL = affinedp.AffineManifold.from_equations(["a + b = c"])
+NOISE = affinedp.design_laplace(TOTAL, epsilon=1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        (lambda: affinedp.verify(TOTAL, RAGGED), "noise_matrix is not a rectangular array"),
+        (lambda: affinedp.design(TOTAL, epsilon=1.0, weights=RAGGED), "weights is not a rectang"),
+        (lambda: affinedp.design_gaussian(TOTAL, epsilon=1.0, delta=RAGGED), "delta is not a rec"),
+        (lambda: NOISE.interval([1, 2, 3], combination=RAGGED), "combination is not a rectangular"),
+        (lambda: NOISE.covariance_of(RAGGED), "shown is not a rectangular array"),
+        (lambda: NOISE.covariance_of([3]), "places of outputs, from 0 to 2"),
+        (lambda: NOISE.with_names(range(3)), "names must be a sequence of strings"),
+        (lambda: NOISE.with_names(abs), "names must be a sequence of strings"),
+        (lambda: NOISE.release([1, 2, 3], rows=TOTAL.D), "rows must be 'same' or 'different'"),
+        (lambda: NOISE.in_steps(abs, state="x"), "steps must be a list of lists of names"),
+        (lambda: affinedp.AffineManifold([[1, 1]], rank_tolerance="x"), "rank_tolerance"),
+        (lambda: NOISE.guarantee.holds(-1.0), "epsilon must be at least 0, not -1.0$"),
+    ],
+)
+def test_what_is_no_such_thing_is_refused_in_words(call, words):
+    with pytest.raises(AffineDPError, match=words):
+        call()
+
+
+def test_names_may_come_one_by_one():
+    named = (f"n{i}" for i in range(3))
+    assert affinedp.AffineManifold([[1, 1, -1]], names=named).names == ("n0", "n1", "n2")
+    assert NOISE.with_names(f"n{i}" for i in range(3)).output_names == ("n0", "n1", "n2")

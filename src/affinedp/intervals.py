@@ -13,7 +13,7 @@ import numpy as np
 
 from affinedp.arrays import EPS, FloatArray, dense, is_sparse
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import real_array, real_matrix
+from affinedp.exact.numbers import dimensions, real_array, real_matrix
 from affinedp.exact.rounding import careful_product
 from affinedp.laws.reach import each_of
 from affinedp.record import MechanismRecord
@@ -148,7 +148,7 @@ def _combinations(combination: Any, strategy: Strategy) -> tuple[Any, bool]:
         return None, False
     if isinstance(combination, Mapping):
         return strategy.row(combination)[None], True
-    single = not is_sparse(combination) and np.ndim(combination) == 1
+    single = not is_sparse(combination) and dimensions(combination, "combination") == 1
     matrix = real_array(combination, "combination", 1)[None] if single else combination
     matrix = real_matrix(matrix, "combination")
     count = len(strategy.names)

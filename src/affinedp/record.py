@@ -13,7 +13,7 @@ import numpy as np
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.domains.manifold import output_equations
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import generator_of, real_array
+from affinedp.exact.numbers import generator_of, real_array, whole_array
 from affinedp.laws.base import Law
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.parts import Part, digest
@@ -102,7 +102,7 @@ class MechanismRecord(Part):
             One per output.
         """
         guarantee = self.guarantee.with_output_names(names)
-        made = replace(self, strategy=replace(self.dense, names=tuple(names)))
+        made = replace(self, strategy=replace(self.dense, names=guarantee.output_names))
         made.__dict__["guarantee"] = guarantee
         return made
 
@@ -184,13 +184,19 @@ class MechanismRecord(Part):
         shown : array of int
             Which.
         """
-        outputs = len(shown)
+        places = whole_array(shown, "shown")
+        outputs = len(self.strategy.names)
+        if places.ndim != 1 or np.any((places < 0) | (places >= outputs)):
+            raise AffineDPError(
+                f"shown must be a list of places of outputs, from 0 to {outputs - 1}"
+            )
+        outputs = len(places)
         if float(outputs) ** 2 > MOST_NUMBERS:
             raise AffineDPError(
                 f"the covariance would have {outputs:,} × {outputs:,} numbers; use "
                 "expected_squared_errors for the variances alone"
             )
-        return self.noise.covariance(self.strategy.loadings()[np.asarray(shown)])
+        return self.noise.covariance(self.strategy.loadings()[places])
 
     @cached_property
     def expected_squared_errors(self) -> FloatArray:

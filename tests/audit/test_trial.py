@@ -21,6 +21,7 @@ from oracles import trajectory_equations
 
 CONFIDENT = 1 - 1e-7
 RATIO_4 = adp.AffineManifold([[1, -4]])
+NOISE = np.random.default_rng(0)
 SUM = adp.AffineManifold.from_equations(["cells_in + cells_out = cells_total"])
 
 
@@ -350,6 +351,7 @@ def test_workers():
         ({"release": lambda x: x[:, :1]}, "one row of outputs for every row"),
         ({"release": lambda x: x * math.nan}, "finite"),
         ({"release": lambda x: x}, "adds no noise"),
+        ({"release": lambda x: x + NOISE.normal(size=x.shape[1])}, "all rows of one call the same"),
         (
             {"release": lambda x: x + np.random.default_rng(0).normal(size=x.shape)},
             "same seed in every call",

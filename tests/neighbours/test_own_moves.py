@@ -110,6 +110,17 @@ def test_what_are_no_moves_is_refused(made):
         adp.verify(TOTAL, 1.0, adjacency=Listed(TOTAL, made))
 
 
+@pytest.mark.parametrize("moves", [np.zeros((3, 0)), np.zeros((3, 1))])
+def test_a_promise_about_nobody_is_refused(moves):
+    """An empty list would be ε = 0, and neighbours without words would be nobody's."""
+    with pytest.raises(AffineDPError, match="Listed lists no move"):
+        adp.verify(TOTAL, 1.0, adjacency=Listed(TOTAL, Columns.given(moves)))
+    for words in (None, "", " "):
+        wordless = type("Wordless", (Listed,), {"words": words, "kind": f"tests.{words!r}"})
+        with pytest.raises(AffineDPError, match="Wordless must say in words"):
+            adp.verify(TOTAL, 1.0, adjacency=wordless(TOTAL, Columns.given([[1.0], [0.0], [1.0]])))
+
+
 @pytest.mark.parametrize("off", [None, 0.0, np.zeros(3), np.zeros((1, 1)), np.zeros((3, 2))])
 def test_doubt_has_the_shape_of_the_moves(off):
     with pytest.raises(AffineDPError, match="off has the same shape"):

@@ -224,3 +224,12 @@ def test_a_heated_room_hides_jumps_of_its_state():
     page = Path(applications.__file__).with_name("static") / "applications.js"
     for value, words in HIDDEN.items():
         assert f'["{value}", "{words}"]' in page.read_text(encoding="utf-8")
+
+
+def test_neighbours_that_are_too_many_are_refused_in_words_of_the_page():
+    rows = [" + ".join(f"x{i}_{j}" for j in range(8)) + f" = r{i}" for i in range(8)]
+    columns = [" + ".join(f"x{i}_{j}" for i in range(8)) + f" = c{j}" for j in range(8)]
+    question = Question(equations="\n".join([*rows, *columns]), law="laplace")
+    with pytest.raises(AffineDPError, match="Choose in step 2 one person") as refusal:
+        answers.leak(question)
+    assert "Adjacency" not in str(refusal.value)

@@ -505,23 +505,52 @@ def test_nothing_is_cut_off_on_a_telephone(studio, page, view):
             " one.getClientRects().length && one.getBoundingClientRect().left"
             " < one.ownerSVGElement.getBoundingClientRect().left).length"
         ) == 0  # fmt: skip
-        page.open(link(studio, view=view, law="laplace", hidden="person", equations=table))
-        # no label of a picture lies under another, or under another number
-        overlaps = page.driver.execute_script(
-            "const shown = (one) => one.getClientRects().length;"
-            "const texts = [...document.querySelectorAll('svg.chart text')].filter(shown);"
-            "const boxes = [...texts, ...document.querySelectorAll('svg.chart rect.entry')];"
-            "const inside = (a, b) => a.left < b.right - 1 && b.left < a.right - 1"
-            " && a.top < b.bottom - 1 && b.top < a.bottom - 1;"
-            "const own = (text, rect) => rect.nextSibling === text;"
-            "return texts.flatMap((a) => boxes.filter((b) => a !== b && !own(a, b)"
-            " && a.ownerSVGElement === b.ownerSVGElement"
-            " && inside(a.getBoundingClientRect(), b.getBoundingClientRect()))"
-            ".map((b) => `${a.textContent} / ${b.textContent}`))"
+        survey = (
+            "women_yes + women_no = women\nmen_yes + men_no = men\nwomen_yes + men_yes = yes\n"
+            "women_no + men_no = no\nwomen + men = people"
         )
-        assert overlaps == []
+        parts = [f"r{i}a + r{i}b + r{i}c = region{i}" for i in range(6)]
+        tree = "\n".join([*parts, " + ".join(f"region{i}" for i in range(6)) + " = country"])
+        for equations in (table, survey, tree) if view == "numbers" else (table,):
+            page.open(link(studio, view=view, law="laplace", hidden="person", equations=equations))
+            # no label of a picture lies under another, or under another number
+            overlaps = page.driver.execute_script(
+                "const shown = (one) => one.getClientRects().length;"
+                "const texts = [...document.querySelectorAll('svg.chart text')].filter(shown);"
+                "const boxes = [...texts, ...document.querySelectorAll('svg.chart rect.entry')];"
+                "const inside = (a, b) => a.left < b.right - 1 && b.left < a.right - 1"
+                " && a.top < b.bottom - 1 && b.top < a.bottom - 1;"
+                "const own = (text, rect) => rect.nextSibling === text;"
+                "return texts.flatMap((a) => boxes.filter((b) => a !== b && !own(a, b)"
+                " && a.ownerSVGElement === b.ownerSVGElement"
+                " && inside(a.getBoundingClientRect(), b.getBoundingClientRect()))"
+                ".map((b) => `${a.textContent} / ${b.textContent}`))"
+            )
+            assert overlaps == []
+            assert page.driver.execute_script("return document.documentElement.scrollWidth") <= 390
+        if view == "numbers":  # names can be read; what is wider than the page is scrolled
+            assert "region0" in page.text("graph")
+        else:
+            places = [page.find(f"{view}-{part}").rect["y"] for part in ("verdict", "pictures")]
+            assert places == sorted(places)
     finally:
         page.driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_back_leads_to_the_view_before(studio, page):
+    page.open(link(studio, equations="p + q = r"))
+    page.click("tab-consensus")
+    page.press("#view-consensus .card button.link:nth-of-type(3)")
+    page.settled()
+    assert "meter" in page.text("consensus-verdict")  # a name of an example, whole
+    page.driver.back()
+    page.until("!document.getElementById('view-numbers').hidden")
+    page.settled()
+    assert page.find("equations").get_attribute("value") == "p + q = r"
+    page.driver.forward()
+    page.until("!document.getElementById('view-consensus').hidden")
+    page.settled()
+    assert page.complaints() == []
 
 
 def test_publishing_spends_only_what_a_preview_said(studio, page, tmp_path):

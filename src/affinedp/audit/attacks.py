@@ -350,6 +350,11 @@ def leak_attack(target: Target) -> Attack | None:
             "the release function gave the same twice: it adds no noise, or starts from the same "
             "seed in every call"
         )
+    if np.array_equal(still, still[[0] * len(still)]):
+        raise AffineDPError(
+            "the release function gave all rows of one call the same noise: it gets many data sets "
+            "at once, one per row, and each needs a draw of its own"
+        )
     moves = target.releases(target.start + span.T) - still.mean(axis=0)
     found = _noiseless_combination(still, moves)
     if found is None:

@@ -465,9 +465,9 @@ def checked_rows(rows: str | None) -> Rows | None:
     """Return whom rows are about, if that was said, or refuse what it cannot be."""
     if rows is None:
         return None
-    if rows == "same":
+    if isinstance(rows, str) and rows == "same":
         return "same"
-    if rows == "different":
+    if isinstance(rows, str) and rows == "different":
         return "different"
     raise AffineDPError(f"rows must be 'same' or 'different', not {rows!r}")
 

@@ -51,7 +51,7 @@ from affinedp.consensus.runs import (
     noise_share,
 )
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import whole_number
+from affinedp.exact.numbers import dimensions, whole_number
 from affinedp.laws.calibration import gaussian_epsilon
 from affinedp.progress import Progress
 
@@ -116,7 +116,7 @@ def times_of(steps: int | Sequence[int] | IntArray) -> IntArray:
     if (
         isinstance(steps, str)
         or not isinstance(steps, Sequence | np.ndarray)
-        or np.ndim(steps) == 0
+        or dimensions(steps, "steps") == 0
     ):
         count = whole_number(steps, "steps", 0)
         if count >= MOST_NUMBERS:

@@ -20,7 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 from affinedp import errors
 from affinedp.arrays import FloatArray, IntArray, Matrix
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import is_number, real_array, real_matrix, real_number, whole_number
+from affinedp.exact.numbers import (
+    dimensions,
+    is_number,
+    real_array,
+    real_matrix,
+    real_number,
+    whole_number,
+)
 from affinedp.parts import Locked, locked
 
 # "metropolis", "uniform", one weight for all links, or one for each link.
@@ -181,7 +188,7 @@ def network_from_edges(
     first, second = _ends(sources, "sources", len(agents)), _ends(targets, "targets", len(agents))
     if len(first) != len(second):
         raise AffineDPError(f"{len(first)} sources but {len(second)} targets")
-    if not (weights is None or isinstance(weights, str) or np.ndim(weights) == 0):
+    if not (weights is None or isinstance(weights, str) or dimensions(weights, "weights") == 0):
         weights = real_array(weights, "weights", 1)
         if weights.shape != first.shape:
             raise AffineDPError(f"{len(weights)} weights for {len(first)} links")
@@ -249,7 +256,7 @@ def _from_networkx(graph: Any, weights: Weights) -> Network:
                     "link one, or weights='metropolis' for all"
                 )
         weights = np.array([float(weight) for _, _, weight in links])
-    elif not (weights is None or isinstance(weights, str) or np.ndim(weights) == 0):
+    elif not (weights is None or isinstance(weights, str) or dimensions(weights, "weights") == 0):
         raise AffineDPError("weights of single links belong on the graph, as attribute 'weight'")
     return _assemble(ends[:, 0], ends[:, 1], weights, names)
 

@@ -23,6 +23,7 @@ from affinedp.consensus.one_draw import (
 )
 from affinedp.consensus.runs import READOUTS, limit_factor, noise_share
 from affinedp.errors import AffineDPError
+from affinedp.exact.numbers import dimensions
 from affinedp.laws.base import LawName
 from affinedp.mechanism import Mechanism
 from affinedp.parts import digest
@@ -140,7 +141,7 @@ class NoisyNetwork:
         return noise_share(self.readouts[0] if readout is None else readout, self.n, self.readouts)
 
     def _start(self, x0: ArrayLike | Mapping[Any, float]) -> FloatArray:
-        if not isinstance(x0, Mapping) and np.ndim(x0) != 1:
+        if not isinstance(x0, Mapping) and dimensions(x0, "x0") != 1:
             raise AffineDPError(f"x0 must hold one value for each of {self.n} agents")
         return self.network.values(x0, "x0")
 

@@ -36,7 +36,7 @@ from affinedp.designs.symmetry import symmetric_noise
 from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError, TooManyCircuitsError
-from affinedp.exact.numbers import check_squares, real_array
+from affinedp.exact.numbers import check_squares, dimensions, real_array
 from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.mechanism import Mechanism, build
 from affinedp.neighbours.adjacency import Adjacency, Sensitivity
@@ -203,7 +203,7 @@ def of_one_number(farthest: Sensitivity, limit: float, weights: Matrix) -> Least
 
 def largest_sensitivity(epsilon: float, delta: float) -> float:
     """Return the largest sensitivity that keeps (ε, δ), as one number."""
-    if np.ndim(epsilon) or np.ndim(delta):
+    if dimensions(epsilon, "epsilon") or dimensions(delta, "delta"):
         raise AffineDPError("epsilon and delta must be single numbers")
     if delta == 0:
         raise AffineDPError("this noise is Gaussian, which needs δ > 0: give delta")

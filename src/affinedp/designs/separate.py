@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 
 from affinedp.arrays import FloatArray, IntArray, Matrix, dense, groups, is_sparse
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import check_squares, real_array, real_matrix
+from affinedp.exact.numbers import check_squares, dimensions, real_array, real_matrix
 from affinedp.neighbours.adjacency import Adjacency
 
 # Terms of an output that cancel leave so much of themselves, times their number.
@@ -73,7 +73,7 @@ def checked_weights(weights: object, outputs: int) -> Matrix:
 
     if weights is None:
         return sparse.csr_array(sparse.eye_array(outputs))
-    if not is_sparse(weights) and np.ndim(weights) == 1:  # type: ignore[arg-type]
+    if not is_sparse(weights) and dimensions(weights, "weights") == 1:
         diagonal = real_array(weights, "weights", 1)  # type: ignore[arg-type]
         if diagonal.shape != (outputs,):
             raise AffineDPError(f"there are {len(diagonal)} weights for {outputs} outputs")

@@ -65,6 +65,7 @@ from affinedp.exact.numbers import (
     nonzeros,
     real_array,
     real_matrix,
+    real_number,
     short_numbers,
 )
 from affinedp.exact.rational import combination, dot, transposed
@@ -227,7 +228,7 @@ class AffineManifold(Domain):
             raise AffineDPError(
                 f"public_entries must be 'refuse' or 'allow', not {public_entries!r}"
             )
-        if rank_tolerance is not None and not 0 < rank_tolerance < 1:
+        if rank_tolerance is not None and not 0 < real_number(rank_tolerance, "rank_tolerance") < 1:
             raise AffineDPError(f"rank_tolerance must lie in (0, 1), not {rank_tolerance!r}")
         self.names = checked_names(names, n)
         contradicting: tuple[int, ...] | None = None
@@ -768,6 +769,7 @@ def checked_names(names: Sequence[str] | None, n: int) -> tuple[str, ...]:
     if names is None:
         return tuple(f"x{i + 1}" for i in range(n))
     several = isinstance(names, Iterable) and not isinstance(names, str)
+    names = tuple(names) if several else ()
     if not several or not all(isinstance(name, str) for name in names):
         raise AffineDPError("names must be a sequence of strings, one per entry")
     if len(names) != n:

@@ -35,6 +35,7 @@ LARGEST_COUNT = 2**960
 # Numbers are squared, and their squares added up: they stay so far from the ends of the range.
 MOST_SQUARED = 2.0**480
 NOT_KEPT = "has more digits than double precision holds"
+RAGGED = "is not a rectangular array of numbers"
 WAY_OUT = "round it, or choose a larger unit"
 # A double m·2^e with an odd m below this is exactly that.
 SHORT_BINARY = 2**32
@@ -284,6 +285,14 @@ def real_array(
     return doubles
 
 
+def dimensions(value: Any, name: str) -> int:
+    """Return how many dimensions numbers have that were given, or refuse a ragged list."""
+    try:
+        return np.ndim(value)
+    except ValueError:
+        raise AffineDPError(f"{name} {RAGGED}") from None
+
+
 def no_floats(value: Any) -> bool:
     """Whether all numbers are integers, Fractions or Decimals: none was computed by rounding."""
     if is_sparse(value):
@@ -356,7 +365,7 @@ def _as_given(values: Any, name: str, doubles: bool = True) -> NDArray[Any]:
         if any(isinstance(item, list | tuple | np.ndarray) for item in array.flat):
             raise ValueError
     except ValueError:
-        raise AffineDPError(f"{name} is not a rectangular array of numbers") from None
+        raise AffineDPError(f"{name} {RAGGED}") from None
     if doubles and set(map(type, array.flat)) <= {float, int}:
         try:
             found = array.astype(np.float64)

@@ -52,6 +52,7 @@ ABOUT_MOVES = (
 LIBRARY = __name__.partition(".")[0]
 # Kept by an adjacency whose moves were all seen to obey the equations.
 OBEYED = "_moves_obey"
+WORDLESS = "{} must say in words who is a neighbour: words"
 # Fields that are only said: neighbours are the same without them.
 SAID = {"unit", "assumes", "words"}
 TINY_COEFFICIENT = 1e-6
@@ -378,7 +379,7 @@ class Adjacency(Part):
     @property
     def words(self) -> str:
         """Who counts as a neighbour, in words."""
-        raise AffineDPError(f"{type(self).__name__} must say in words who is a neighbour: words")
+        raise AffineDPError(WORDLESS.format(type(self).__name__))
 
     @cached_property
     def key(self) -> str:
@@ -604,8 +605,10 @@ def _obeying(moves: Callable[..., Iterator[Columns]]) -> Callable[..., Iterator[
 
     @wraps(moves)
     def looked_at(self: Adjacency, *limit: Any, **limits: Any) -> Iterator[Columns]:
-        first = 1
-        for columns in moves(self, *limit, **limits):
+        first, anything = 1, bool(vars(self).get(OBEYED))
+        if not isinstance(self.words, str) or not self.words.strip():
+            raise AffineDPError(WORDLESS.format(type(self).__name__))
+        for columns in moves(self, *limit, **limits) or ():
             if not isinstance(columns, Columns):
                 raise AffineDPError(
                     f"{type(self).__name__}.moves must yield Columns, not "
@@ -614,7 +617,12 @@ def _obeying(moves: Callable[..., Iterator[Columns]]) -> Callable[..., Iterator[
             if isinstance(self.domain, AffineManifold) and not vars(self).get(OBEYED):
                 _refuse_leaving(self, columns, first)
                 first += columns.values.shape[1]
+            anything = anything or bool(dense(columns.values).any())
             yield columns
+        if not anything:
+            raise AffineDPError(
+                f"{type(self).__name__} lists no move, so its promise would be about nobody"
+            )
         vars(self)[OBEYED] = True
 
     return looked_at

@@ -222,7 +222,9 @@ class Guarantee(Locked):
             raise AffineDPError(f"delta must lie in [0, 1), not {delta!r}")
         if not 0.0 <= _number(tolerance, "tolerance") < 1.0:
             raise AffineDPError(f"tolerance must lie in [0, 1), not {tolerance!r}")
-        return bool(self.delta(_number(epsilon, "epsilon") * (1.0 + tolerance)) <= delta)
+        if not _number(epsilon, "epsilon") >= 0.0:
+            raise AffineDPError(f"epsilon must be at least 0, not {epsilon!r}")
+        return bool(self.delta(epsilon * (1.0 + tolerance)) <= delta)
 
     def keeps_asked(self) -> bool:
         """Whether what was asked for is kept; False, too, where nothing was asked for."""
@@ -310,9 +312,13 @@ class Guarantee(Locked):
         names : sequence of str
             One per output.
         """
-        if len(names) != len(self.output_names):
-            raise AffineDPError(f"{len(names)} names for {len(self.output_names)} outputs")
-        return replace(self, output_names=tuple(names))
+        several = isinstance(names, Iterable) and not isinstance(names, str)
+        given = tuple(names) if several else ()
+        if not several or not all(isinstance(name, str) for name in given):
+            raise AffineDPError("names must be a sequence of strings, one per output")
+        if len(given) != len(self.output_names):
+            raise AffineDPError(f"{len(given)} names for {len(self.output_names)} outputs")
+        return replace(self, output_names=given)
 
     def summary(self) -> list[tuple[str, str]]:
         """Return what a person wants to know, as (label, text) rows."""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from affinedp.arrays import EPS, FloatArray, Matrix, is_sparse, within_range
+from affinedp.arrays import EPS, FloatArray, Matrix, within_range
 from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
 from affinedp.errors import AffineDPError
-from affinedp.exact.numbers import meaning, real_array, real_matrix
+from affinedp.exact.numbers import dimensions, meaning, real_array, real_matrix
 from affinedp.laws.base import Law, LawName, law_named
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import adjacency_of
@@ -156,12 +156,13 @@ def _noise(
         if law != "gaussian":
             raise AffineDPError("covariance is for Gaussian noise: give noise_matrix")
         return _root(real_array(covariance, "covariance", 2), outputs)
-    if np.ndim(noise_matrix) == 0 and not is_sparse(noise_matrix):  # type: ignore[arg-type]
+    given = dimensions(noise_matrix, "noise_matrix")
+    if given == 0:
         scale = float(real_array(noise_matrix, "noise_matrix"))  # type: ignore[arg-type]
         if scale <= 0:
             raise AffineDPError(f"the scale of the noise must be positive, not {scale}")
         return sparse.csr_array(scale * sparse.eye_array(outputs)), 0.0
-    if np.ndim(noise_matrix) == 1:  # type: ignore[arg-type]
+    if given == 1:
         raise AffineDPError(
             "noise_matrix is a list of numbers: give one number for i.i.d. noise, or "
             "np.diag([...]) for one scale per output"

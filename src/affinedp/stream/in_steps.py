@@ -563,6 +563,8 @@ def _checked_steps(
         return tuple((i,) for i in range(len(names)))
     place = {name: i for i, name in enumerate(names)}
     found = []
+    if isinstance(steps, str) or not isinstance(steps, Iterable):
+        raise AffineDPError(f"steps must be a list of lists of names of outputs, not {steps!r}")
     for step in steps:
         if isinstance(step, str) or not isinstance(step, Sequence) or not step:
             raise AffineDPError(f"a step is a list of names of outputs, not {step!r}")

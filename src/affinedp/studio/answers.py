@@ -14,7 +14,7 @@ from affinedp.arrays import FloatArray, dense
 from affinedp.designs.choose import LAW_NAMES
 from affinedp.designs.choose import design as least_noise
 from affinedp.designs.laplace import iid_noise
-from affinedp.errors import AffineDPError
+from affinedp.errors import AffineDPError, TooManyCircuitsError
 from affinedp.laws.calibration import gaussian_sensitivity, gaussian_sigma
 from affinedp.mechanism import Mechanism, build
 from affinedp.progress import Progress
@@ -42,7 +42,13 @@ def leak(question: Question) -> dict[str, Any]:
     (1.0, 2.0)
     """
     known = known_of(question)
-    noise = forgetful_noise(known, question)
+    try:
+        noise = forgetful_noise(known, question)
+    except TooManyCircuitsError as error:
+        raise AffineDPError(
+            f"{str(error).partition('. Ways out')[0]}. Choose in step 2 one person, one record or "
+            "moves that you write down, or leave out numbers that need no protection"
+        ) from None
     guarantee = noise.guarantee
     worst = guarantee.worst_direction
     moved = [] if worst is None else [int(i) for i in np.flatnonzero(worst)]

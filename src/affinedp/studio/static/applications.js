@@ -32,6 +32,8 @@ const EXAMPLES = {
   },
 };
 
+const MEANT = "ε bounds how sure anyone can become: smaller is more private. δ is a small probability that is added to what ε allows. μ is the largest change that is hidden.";
+
 // What stands there is about an older input: grey, and its script is not handed out.
 function outdated(view, yes) {
   stale([`${view}-verdict`, `${view}-pictures`], yes);
@@ -55,7 +57,7 @@ export function setUp() {
   panel("control", "Fresh noise at every step is averaged away.", "A plant sends its measurements", [
     el("div", { class: "grid wide" }, field("A", "A: how the state moves, x(t+1) = A x(t) + …", { rows: "3" }, "textarea"), field("C", "C: what is sent, y(t) = C x(t)", { rows: "3" }, "textarea")),
     el("div", { class: "grid" }, field("horizon", "Measurements", whole), field("reach", "μ: how far a state moves"), field("c_epsilon", "Privacy loss ε", numeric), field("c_delta", "δ", numeric)),
-    promises],
+    promises, el("p", { class: "quiet" }, MEANT)],
     [el("h2", {}, "Noise over time"), el("figure", {}, el("div", { id: "control-lines" }), el("figcaption", { class: "keys", id: "control-keys" })), el("p", { class: "buttons" }, el("button", { class: "plain", id: "control-script" }, "Take the script home"))]);
   const links = field("links", "Links: two names per line, and a weight if you like", { rows: "8" }, "textarea");
   const file = el("input", { type: "file", id: "f-network", accept: ".txt,.csv,.edgelist,.edges" });
@@ -71,7 +73,7 @@ export function setUp() {
   const law = menu("n_law", "Law of the noise", [["auto", "the best"], ["gaussian", "Gaussian"], ["laplace", "Laplace"]]);
   panel("consensus", "Agents find their average without showing their values.", "A network of agents", [
     links, el("p", { class: "quiet" }, el("label", { class: "link file" }, "or read the links from a file", file)),
-    el("div", { class: "grid" }, field("n_epsilon", "Privacy loss ε", numeric), field("n_delta", "δ", numeric), field("n_mu", "μ: how far a value moves", numeric), field("spread", "Values at first lie between 0 and", numeric), field("rounds", "Rounds", whole), law)],
+    el("div", { class: "grid" }, field("n_epsilon", "Privacy loss ε", numeric), field("n_delta", "δ", numeric), field("n_mu", "μ: how far a value moves", numeric), field("spread", "Values at first lie between 0 and", numeric), field("rounds", "Rounds", whole), law), el("p", { class: "quiet" }, MEANT)],
     [el("h2", {}, "Error over rounds"), el("figure", {}, el("div", { id: "consensus-lines" }), el("figcaption", { class: "keys" }, [["ours", "what an agent holds"], ["independent", "what it sends"], ["added", "corrected by its own noise"]].map(([kind, words]) => el("span", {}, el("i", { class: `key ${kind}` }), words)))), el("p", { class: "buttons" }, el("button", { class: "plain", id: "consensus-script" }, "Take the script home"))]);
 }
 

@@ -38,6 +38,10 @@ export function pair(curve, title) {
   return made;
 }
 
+// Half the width of what is drawn around a name, and how much of a name is always shown.
+const half = (name) => Math.max(16, name.length * 3.9 + 8);
+const READABLE = 7;
+
 const cut = (text, most = 18) => (text.length > most ? `${text.slice(0, most - 1)}…` : text);
 
 // Horizontal bars: ours, and others for the same promise.
@@ -69,8 +73,14 @@ export function graph(drawing, moved, title) {
   const rows = levels.map((level) => drawing.entries.filter((entry) => entry.level === level));
   const tall = 92;
   const height = rows.length * tall + (rows.length === 1 ? 70 : 0);
-  const width = wide();
+  // a row that needs more room than the page has is scrolled
+  const room = (row) => row.length * (2 * half(cut(row.reduce((most, entry) => (entry.name.length > most.length ? entry.name : most), ""), READABLE)) + 8) + 40;
+  const width = Math.max(wide(), ...rows.map(room));
   const made = frame(width, height, title);
+  if (width > wide()) {
+    made.classList.add("broad");
+    made.setAttribute("width", width);
+  }
   const place = new Map();
   rows.forEach((row, k) =>
     row.forEach((entry, i) => place.set(entry.place, [((i + 0.5) / row.length) * (width - 40) + 20, k * tall + 34 + (rows.length === 1 ? 70 : 0)])),
@@ -78,12 +88,16 @@ export function graph(drawing, moved, title) {
   const red = new Map(moved.map((one) => [one.place, one.move]));
   const links = svg("g");
   const knots = svg("g");
+  const knotted = [];
   for (const equation of drawing.equations) {
     const spots = equation.members.map((entry) => place.get(entry)).filter(Boolean);
-    const x = spots.reduce((sum, spot) => sum + spot[0], 0) / spots.length;
+    let x = spots.reduce((sum, spot) => sum + spot[0], 0) / spots.length;
     const top = Math.min(...spots.map((spot) => spot[1]));
     const bottom = Math.max(...spots.map((spot) => spot[1]));
-    const y = top === bottom ? top - 56 : (top + bottom) / 2;
+    // between two rows, where no number stands, and beside the signs that stand there
+    const y = top === bottom ? top - 56 : bottom - tall / 2;
+    while (knotted.some((other) => other[1] === y && Math.abs(other[0] - x) < 26)) x += 26;
+    knotted.push([x, y]);
     for (const entry of equation.members) {
       const spot = place.get(entry);
       if (spot) links.append(svg("line", { class: red.has(entry) ? "tie moved" : "tie", x1: x, y1: y, x2: spot[0], y2: spot[1] }));
@@ -91,20 +105,19 @@ export function graph(drawing, moved, title) {
     knots.append(svg("circle", { class: "knot", cx: x, cy: y, r: 11 }, svg("title", {}, equation.text)), svg("text", { class: "sign", x, y: y + 4.5, "text-anchor": "middle" }, "="));
   }
   made.append(links, knots);
-  const room = Math.max(...rows.map((row) => row.length));
-  const most = Math.max(2, Math.floor((width / room - 34) / 7.8));
   for (const entry of drawing.entries) {
     const [x, y] = place.get(entry.place);
     const move = red.get(entry.place);
-    const name = cut(entry.name, Math.min(most, 16));
-    const half = Math.max(16, name.length * 3.9 + 8);
-    made.append(svg("rect", { class: move ? "entry moved" : "entry", x: x - half, y: y - 14, width: 2 * half, height: 28, rx: 14 }, svg("title", {}, entry.name)));
+    const slot = (width - 40) / rows[levels.indexOf(entry.level)].length;
+    const name = cut(entry.name, Math.min(Math.floor((slot - 23) / 7.8), 16));
+    const side = half(name);
+    made.append(svg("rect", { class: move ? "entry moved" : "entry", x: x - side, y: y - 14, width: 2 * side, height: 28, rx: 14 }, svg("title", {}, entry.name)));
     made.append(svg("text", { class: move ? "label moved" : "label", x, y: y + 4.5, "text-anchor": "middle" }, name));
     if (!move) continue;
     const words = (move > 0 ? "+" : "−") + number(Math.abs(move), 3);
     // beside it, or below where its neighbours leave no room
-    const beside = half + 6 + words.length * 8 < (width - 40) / rows[levels.indexOf(entry.level)].length - half;
-    made.append(svg("text", beside ? { class: "move", x: x + half + 4, y: y + 4.5 } : { class: "move", x, y: y + 29, "text-anchor": "middle" }, words));
+    const beside = side + 6 + words.length * 8 < slot - side;
+    made.append(svg("text", beside ? { class: "move", x: x + side + 4, y: y + 4.5 } : { class: "move", x, y: y + 29, "text-anchor": "middle" }, words));
   }
   return made;
 }
@@ -139,7 +152,7 @@ export function lines(x, series, { title, below, unit = "" }) {
 }
 
 export function network(names, places, links, title) {
-  const [width, height, edge] = [400, 300, 26];
+  const [width, height, edge] = [400, 300, 42];
   const made = frame(width, height, title);
   const [xs, ys] = [places.map((spot) => spot[0]), places.map((spot) => spot[1])];
   const middle = (values) => (Math.min(...values) + Math.max(...values)) / 2;
@@ -151,8 +164,10 @@ export function network(names, places, links, title) {
     made.append(svg("line", { class: "tie", x1: across(xs[a]), y1: down(ys[a]), x2: across(xs[b]), y2: down(ys[b]) }));
   const small = names.length > 40;
   names.forEach((name, i) => {
-    made.append(svg("circle", { class: "entry", cx: across(xs[i]), cy: down(ys[i]), r: small ? 4 : 13 }, svg("title", {}, name)));
-    if (!small) made.append(svg("text", { class: "label", x: across(xs[i]), y: down(ys[i]) + 4, "text-anchor": "middle" }, cut(name, 4)));
+    const shown = small ? "" : cut(name, names.length > 16 ? 3 : READABLE);
+    const [side, tall] = small ? [4, 4] : [Math.max(13, shown.length * 3.9 + 4), 13];
+    made.append(svg("rect", { class: "entry", x: across(xs[i]) - side, y: down(ys[i]) - tall, width: 2 * side, height: 2 * tall, rx: tall }, svg("title", {}, name)));
+    if (!small) made.append(svg("text", { class: "label", x: across(xs[i]), y: down(ys[i]) + 4, "text-anchor": "middle" }, shown));
   });
   return made;
 }

@@ -69,6 +69,8 @@ export function number(value, digits = 4) {
   return String(Number(value.toPrecision(digits)));
 }
 
+export const many = (count, word) => `${number(count, 9)} ${word}${count === 1 ? "" : "s"}`;
+
 export function upward(value, digits = 4) {
   if (value === null || value === undefined) return "∞";
   const near = Number(value.toPrecision(digits));

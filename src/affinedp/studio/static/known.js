@@ -1,6 +1,6 @@
 // Step 1: equations as text, checked while they are typed, or suggested by a file.
 import { ask, forget, Refused, upload } from "./api.js";
-import { el, fill, find, forgotten, number, show, working } from "./dom.js";
+import { el, fill, find, forgotten, many, number, show, working } from "./dom.js";
 import * as rows from "./rows.js";
 import { also, DEFAULTS, labels, state } from "./state.js";
 
@@ -142,7 +142,7 @@ function showFile(changed) {
   if (outline.columns.length > 40) columns.push(el("li", {}, `and ${outline.columns.length - 40} more`));
   const look = el("button", { class: "primary small", id: "discover", onclick: () => discover(changed) }, "Look for equations in it");
   say(
-    el("p", {}, el("b", {}, outline.name), ` · ${number(outline.rows, 9)} rows, ${outline.columns.length} columns, ${bytes(outline.bytes)}`),
+    el("p", {}, el("b", {}, outline.name), ` · ${many(outline.rows, "row")}, ${many(outline.columns.length, "column")}, ${bytes(outline.bytes)}`),
     el("ul", { class: "chips", "aria-label": "Columns" }, columns),
     found ? null : el("p", { class: "quiet" }, "So far only the names of the columns are shown. Looking for equations compares the numbers; what it finds is for you alone."),
     el("p", { class: "buttons" }, found ? null : look, drop),

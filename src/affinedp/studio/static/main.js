@@ -190,7 +190,12 @@ function setUp() {
   });
   const tabs = VIEWS.map((view) => find(`tab-${view}`));
   tabs.forEach((tab, i) => {
-    tab.addEventListener("click", () => { state.view = tab.dataset.view; write(); chooseView(); });
+    tab.addEventListener("click", () => {
+      if (state.view === tab.dataset.view) return;
+      state.view = tab.dataset.view;
+      write(true);
+      chooseView();
+    });
     tab.addEventListener("keydown", (event) => {
       const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
       if (!step) return;

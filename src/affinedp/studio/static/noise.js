@@ -156,14 +156,14 @@ function showLaws(answer, changed) {
     else if (other) words = other.error ? `at least ${number(other.error)}` : "not designed";
     else if (answer.whole) words = "not whole";
     const barred = law === "gaussian" && !Number(state.delta);
-    if (barred) words = "needs δ > 0";
+    if (barred) words = "needs δ > 0";
     words = [SHAPES[law], words].filter(Boolean).join(": ");
     return el("label", { class: barred ? "barred" : "" },
       el("input", { type: "radio", name: "law", value: law, checked: state.law === law, disabled: barred, onchange: () => { state.law = law; changed(); } }),
       el("b", {}, law === "auto" ? "The best" : named(law)), el("span", {}, words));
   });
   fill(find("laws"), el("legend", { class: "sr" }, "Law of the noise"), options);
-  const bound = answer.lower_bound ? `No noise of any law can do better than ${Math.floor(100 * answer.least_share)} % of this error. ` : "";
+  const bound = answer.lower_bound ? `No noise of any law can do better than ${Math.floor(100 * answer.least_share)} % of this error. ` : "";
   const gap = answer.gap !== null ? "Of all Gaussian noise this is the least, certified." : "";
   fill(find("least"), bound + gap);
 }
@@ -221,5 +221,5 @@ export function showFixed(answer) {
   fill(find("odds-after"), certainty(answer));
   const share = Math.floor(100 * answer.saved + 1e-6);
   fill(find("saved"), el("b", {}, `${number(answer.error, 3)} instead of ${number(answer.independent.error, 3)}`), ` typical error`,
-    share > 0 ? `: ${share} % less squared error than honest independent noise` : ", as honest independent noise", answer.equations.length ? ", and the numbers still add up." : ".");
+    share > 0 ? `: ${share} % less squared error than honest independent noise` : ", as honest independent noise", answer.equations.length ? ", and the numbers still add up." : ".");
 }

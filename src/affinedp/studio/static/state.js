@@ -41,11 +41,12 @@ export function read() {
   for (const name of Object.keys(DEFAULTS)) state[name] = given.get(name) ?? DEFAULTS[name];
 }
 
-export function write() {
+// Back returns to what was looked at before; what is typed makes no steps of its own.
+export function write(step = false) {
   const parts = new URLSearchParams();
   if (address.token) parts.set("token", address.token);
   for (const [name, value] of Object.entries(state)) if (value !== DEFAULTS[name]) parts.set(name, value);
-  history.replaceState(null, "", `#${parts}`);
+  history[step ? "pushState" : "replaceState"](null, "", `#${parts}`);
 }
 
 // μ of single numbers, as name:size pairs; names may be anything, also those of an object's own methods
