@@ -353,6 +353,13 @@ def test_whole_noise_is_never_worse_than_on_a_tree_of_intervals(n, form):
     assert m.guarantee.holds(1.0, 0.0)
 
 
+def test_intervals_for_the_least_largest_variance():
+    m = design_margins([100], 1, workloads={0: "prefix"}, epsilon=1.0, objective="largest")
+    least = min(100 * geometric_variance(1.0), 2 * 10 * geometric_variance(0.5))
+    assert float(max(m.expected_squared_errors)) <= least
+    assert m.guarantee.holds(1.0, 0.0)
+
+
 def test_intervals_of_noise_on_intervals_hold():
     """In 2,000 releases, to within six deviations: of prefixes, and of a difference of two."""
     m = design_margins([2, 24], [(0, 1)], workloads={1: "prefix"}, epsilon=0.5)
