@@ -321,7 +321,7 @@ def _laplace(ask: _Question, epsilon: float) -> list[tuple[str, Mechanism]]:
     if full[0] in measured and (y > 0).sum() > 1:
         # what people do today, compared by what is really to be least
         found.append((ADD_UP, _whole_noise(ask, full, np.ones(1), budget)))
-    if ask.workloads and ask.intervals:
+    if ask.workloads and ask.intervals and budget >= LEAST_RATE:
         found.append(("intervals of values", _on_intervals(ask, budget)))
     return [(name, one) for name, one in found if one is not None]
 
