@@ -419,7 +419,10 @@ def test_tables_of_prefixes_and_ranges():
         ({"workloads": {0: "prefixes"}}, "'prefix', 'ranges' or a matrix"),
         ({"workloads": {2: "prefix"}}, "an attribute must be a whole number from 0 to 1, not 2"),
         ({"workloads": {0: np.eye(3)}}, "one column for each of the 4 values"),
-        ({"workloads": {0: "prefix"}, "law": "laplace", "epsilon": 1e-300}, "too small for Laplace"),
+        (
+            {"workloads": {0: "prefix"}, "law": "laplace", "epsilon": 1e-300},
+            "too small for Laplace",
+        ),
         ({"workloads": {0: np.zeros((1, 4))}}, "no row without"),
         ({"workloads": {0: "prefix"}, "adjacency": "replace"}, "adjacency='person'"),
         ({"workloads": {0: "prefix", 1: "prefix"}, "objective": "largest"}, "objective='sum'"),
