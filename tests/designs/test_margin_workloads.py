@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -322,6 +323,22 @@ def test_noise_on_intervals_is_that_of_dense_matrices(case):
     assert m.variance_of(named) == pytest.approx(combination @ dense @ combination, rel=1e-9)
     drawn = np.random.default_rng(2).integers(-9, 10, (2, len(S))).astype(float)
     np.testing.assert_allclose(m.strategy.spread(drawn), drawn @ m.strategy.loadings().T, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"weights": [1.0, 1e20]}, "too far apart"),
+        ({"weights": [1.0, -1.0]}, "positive weight"),
+        ({"widths": [[2], [3]]}, "do not follow from intervals"),
+        ({"widths": [[1, 1], [3, 1]]}, "a width for every attribute"),
+        ({"workloads": ()}, "attributes with a workload"),
+    ],
+)
+def test_intervals_that_determine_nothing_are_refused(change, words):
+    m, _, _ = on_intervals("prefix", 1.0)
+    with pytest.raises(AffineDPError, match=words):
+        replace(m.strategy, **change)
 
 
 @pytest.mark.parametrize("case", INTERVALS)

@@ -79,6 +79,7 @@ class CountedIntervals(WholeCells, OfMargins):
             raise AffineDPError("values that get no noise themselves do not follow from intervals")
         object.__setattr__(self, "widths", widths)
         self._keep_positive("weights", (len(widths),), "table of intervals needs a positive weight")
+        _ = self.gains  # what is too far apart is refused before anything is charged
 
     @property
     def measured(self) -> tuple[tuple[int, ...], ...]:  # type: ignore[override]
@@ -147,7 +148,8 @@ class CountedIntervals(WholeCells, OfMargins):
         """What values of grouped attributes take of the boxes of every table."""
         sizes = [self.sizes[j] for j in self.grouped]
         each = [grouping(sizes, row) for row in self.widths.tolist()]
-        inverse = np.linalg.inv(sum(float(w) * G.T @ G for w, G in zip(self.weights, each)))
+        precision = sum(float(w) * G.T @ G for w, G in zip(self.weights, each))
+        inverse = np.asarray(np.linalg.pinv(precision, hermitian=True))
         found = tuple(float(w) * inverse @ G.T for w, G in zip(self.weights, each))
         off = sum(gain @ G for gain, G in zip(found, each)) - np.eye(len(inverse))
         if not np.abs(off).max() < LARGEST_BIAS:

@@ -735,7 +735,8 @@ class TableRelease(TableDescription):
             With the same neighbours and household.
         epsilon, delta : float, optional
             The promise of all tables together, shared out to the least squared error, with the law
-            that they ask for, if any; if left out, every table keeps the promise that it has, and they add up.
+            that they ask for, if any; if left out, every table keeps the promise that it has, and
+            they add up.
 
         Returns
         -------
