@@ -140,6 +140,10 @@ RELEASED = {
         law="gaussian",
     ),
     "counted prefixes": lambda: margins(delta=0.0, asked="<=2", workloads={1: "prefix"}),
+    "counted intervals": lambda: (
+        adp.design_margins((2, 20), "<=2", workloads={1: "prefix"}, epsilon=1),
+        {(0, 1): np.arange(40).reshape(2, 20)},
+    ),
     "several rates": lambda: (
         adp.design_margins((10, 10), "<=1", epsilon=1),
         {(0, 1): np.arange(100).reshape(10, 10)},

@@ -83,6 +83,7 @@ HOMES = {
     "geometrics": "affinedp.laws.laplace",
     "margins": "affinedp.strategies.margins",
     "counted margins": "affinedp.strategies.margins",
+    "counted intervals": "affinedp.strategies.margin_intervals",
     "workload": "affinedp.strategies.margin_workloads",
     "basis": "affinedp.strategies.margin_workloads",
     "product": "affinedp.strategies.places",

@@ -3,6 +3,7 @@
 import functools
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -13,6 +14,10 @@ from affinedp.designs.margins import design_margins
 from affinedp.domains.crossed import counts_of_records
 from affinedp.errors import AffineDPError
 from affinedp.exact.dyadic import wide_product
+from affinedp.laws.laplace import Geometrics, geometric_variance
+from affinedp.neighbours.people import People
+from affinedp.strategies.margin_intervals import CountedIntervals
+from affinedp.strategies.margin_workloads import Workload
 from affinedp.tables import MarginRelease, prefix, ranges
 
 PROMISE = {"epsilon": 1.0, "delta": 1e-6, "law": "gaussian"}
@@ -264,6 +269,145 @@ def test_intervals_hold_for_prefixes_and_their_differences(law):
         assert share.max() <= 0.9 + room
 
 
+# sizes, margins, workloads, and widths of intervals that get noise
+INTERVALS = {
+    "prefix": ([7], [(0,)], {0: "prefix"}, [[1], [3]]),
+    "beside others": ([3, 5, 2], "<=2", {1: "ranges"}, [[1], [2], [4]]),
+    "two": ([5, 2, 4], "<=3", {0: "prefix", 2: OWN}, [[1, 1], [3, 2], [1, 4]]),
+    "own sums": ([4, 2], [(0,), (1,)], {0: OWN}, [[2], [1]]),
+}
+
+
+def boxes(n, width):
+    return np.array([[float(i // width == k) for i in range(n)] for k in range(-(-n // width))])
+
+
+def on_intervals(case, total):
+    """Whole noise of these widths; and, as a matrix of cells, what gets noise."""
+    sizes, margins, workloads, widths = INTERVALS[case]
+    domain = design_margins(sizes, margins, epsilon=1.0).domain
+    chosen = design_margins(sizes, margins, epsilon=1.0).strategy.margins
+    rates = [total * share for share in (0.4, 0.32, 0.28)][: len(widths)]
+    asked = tuple(Workload.of(workloads[j], n) if j in workloads else None
+                  for j, n in enumerate(sizes))  # fmt: skip
+    weights = [1 / geometric_variance(rate) for rate in rates]
+    strategy = CountedIntervals(domain, chosen, np.array(widths), weights, workloads=asked)
+    m = adp.Mechanism(
+        People(domain, "person", 1, None), strategy, Geometrics(rates, strategy.cells)
+    )
+    parts = []
+    for row in widths:
+        of = dict(zip(sorted(workloads), row))
+        each = [(of.get(j, 1), n) for j, n in enumerate(sizes)]
+        parts.append(functools.reduce(np.kron, [boxes(n, width) for width, n in each]))
+    return m, parts, rates
+
+
+@pytest.mark.parametrize("case", INTERVALS)
+def test_noise_on_intervals_is_that_of_dense_matrices(case):
+    sizes, _, workloads, _ = INTERVALS[case]
+    m, parts, rates = on_intervals(case, 1.0)
+    S = np.vstack(parts)
+    np.testing.assert_array_equal(m.strategy.measure(np.eye(S.shape[1])), S)
+    own = np.repeat(rates, list(map(len, parts)))
+    assert m.guarantee.sensitivity == pytest.approx((own @ np.abs(S)).max(), rel=1e-12)
+    noise = np.repeat([geometric_variance(rate) for rate in rates], list(map(len, parts)))
+    W = np.vstack([matrix_of(sizes, workloads, A) for A in m.strategy.margins])
+    least = W @ np.linalg.inv((S.T / noise) @ S)
+    dense = least @ W.T
+    np.testing.assert_allclose(m.strategy.loadings(), least @ (S.T / noise), atol=1e-9)
+    np.testing.assert_allclose(m.expected_squared_errors, np.diag(dense), rtol=1e-9)
+    assert m.expected_squared_error == pytest.approx(np.trace(dense), rel=1e-9)
+    combination = np.random.default_rng(1).normal(size=len(W))
+    named = m.strategy.present(combination)
+    assert m.variance_of(named) == pytest.approx(combination @ dense @ combination, rel=1e-9)
+    drawn = np.random.default_rng(2).integers(-9, 10, (2, len(S))).astype(float)
+    np.testing.assert_allclose(m.strategy.spread(drawn), drawn @ m.strategy.loadings().T, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"weights": [1.0, 1e20]}, "too far apart"),
+        ({"weights": [1.0, -1.0]}, "positive weight"),
+        ({"widths": [[2], [3]]}, "do not follow from intervals"),
+        ({"widths": [[1, 1], [3, 1]]}, "a width for every attribute"),
+        ({"workloads": ()}, "attributes with a workload"),
+    ],
+)
+def test_intervals_that_determine_nothing_are_refused(change, words):
+    m, _, _ = on_intervals("prefix", 1.0)
+    with pytest.raises(AffineDPError, match=words):
+        replace(m.strategy, **change)
+
+
+@pytest.mark.parametrize("case", INTERVALS)
+def test_releases_on_intervals_are_the_answers(case):
+    """Noise of these rates is nearly always 0."""
+    sizes, _, workloads, _ = INTERVALS[case]
+    m, _, _ = on_intervals(case, 100.0)
+    x = np.random.default_rng(0).integers(0, 10**6, sizes)
+    out = m.release({tuple(range(len(sizes))): x})
+    for A in m.strategy.margins:
+        np.testing.assert_allclose(out[A].ravel(), matrix_of(sizes, workloads, A) @ x.ravel())
+
+
+TREES = [(12, "ranges"), (20, "prefix"), (37, "prefix"), (64, "ranges"), (100, "prefix")]
+
+
+@pytest.mark.parametrize(("n", "form"), TREES)
+def test_whole_noise_is_never_worse_than_on_a_tree_of_intervals(n, form):
+    """All branchings, ε shared evenly by their levels, then least squares; and on values alone."""
+    W = rows_of(form, n)
+    practice = [geometric_variance(1.0) * (W**2).sum()]
+    for branches in range(2, n):
+        widths = [branches**k for k in range(10) if branches**k < n]
+        S = np.vstack([boxes(n, width) for width in widths])
+        precision = S.T @ S / geometric_variance(1.0 / len(widths))
+        practice.append(np.trace(np.linalg.solve(precision, W.T @ W)))
+    m = design_margins([n], 1, workloads={0: form}, epsilon=1.0)
+    assert m.expected_squared_error <= 1.001 * min(practice)
+    assert m.guarantee.holds(1.0, 0.0)
+
+
+def test_intervals_for_the_least_largest_variance():
+    m = design_margins([100], 1, workloads={0: "prefix"}, epsilon=1.0, objective="largest")
+    least = min(100 * geometric_variance(1.0), 2 * 10 * geometric_variance(0.5))
+    assert float(max(m.expected_squared_errors)) <= least
+    assert m.guarantee.holds(1.0, 0.0)
+
+
+def test_intervals_of_noise_on_intervals_hold():
+    """In 2,000 releases, to within six deviations: of prefixes, and of a difference of two."""
+    m = design_margins([2, 24], [(0, 1)], workloads={1: "prefix"}, epsilon=0.5)
+    x = np.arange(48).reshape(2, 24)
+    truth, between = np.cumsum(x, axis=1), np.zeros((2, 24))
+    between[1, 17], between[1, 4] = 1, -1
+    y = m.release({(0, 1): x})
+    assert isinstance(m.strategy, CountedIntervals)
+    half = m.interval(y, level=0.9).high[0, 1] - y[0, 1]
+    low, high = m.interval(y, level=0.9, combination={(0, 1): between})
+    held, apart = np.zeros((2, 24)), 0.0
+    for _ in range(2000):
+        off = m.release({(0, 1): x})[0, 1] - truth
+        held += np.abs(off) <= half
+        apart += abs((off * between).sum()) <= (high - low) / 2
+    room = 6 * math.sqrt(0.09 / 2000)
+    assert min(held.min(), apart) / 2000 >= 0.9 - room
+    assert held.mean() / 2000 <= 0.95
+
+
+def test_intervals_are_not_fitted_to_what_is_possible():
+    """Combinations that nobody can have go with noise on cells and margins."""
+    asked = {"age": prefix(range(40)), "sex": ["f", "m"]}
+    made = MarginRelease(attributes=asked, epsilon=1.0).design().mechanism
+    assert isinstance(made.strategy, CountedIntervals)
+    none = [{"age": range(3), "sex": "f"}]
+    design = MarginRelease(attributes=asked, epsilon=1.0, impossible=none).design()
+    assert not isinstance(design.mechanism.strategy, CountedIntervals)
+    assert design.guarantee.holds(1.0, 0.0)
+
+
 def test_tables_of_prefixes_and_ranges():
     people = pd.DataFrame({"age": [3, 7, 7, 9], "sex": ["f", "m", "f", "f"], "people": 10**6})
     asked = {"age": prefix(range(10)), "sex": ["f", "m"]}
@@ -292,6 +436,10 @@ def test_tables_of_prefixes_and_ranges():
         ({"workloads": {0: "prefixes"}}, "'prefix', 'ranges' or a matrix"),
         ({"workloads": {2: "prefix"}}, "an attribute must be a whole number from 0 to 1, not 2"),
         ({"workloads": {0: np.eye(3)}}, "one column for each of the 4 values"),
+        (
+            {"workloads": {0: "prefix"}, "law": "laplace", "epsilon": 1e-300},
+            "too small for Laplace",
+        ),
         ({"workloads": {0: np.zeros((1, 4))}}, "no row without"),
         ({"workloads": {0: "prefix"}, "adjacency": "replace"}, "adjacency='person'"),
         ({"workloads": {0: "prefix", 1: "prefix"}, "objective": "largest"}, "objective='sum'"),

@@ -336,6 +336,7 @@ def test_households_and_ledgers(tmp_path):
         ([3, 2], "<=1", {"adjacency": "swaps"}, "public"),
         ([3, 2], "<=1", {"delta": 0.0}, "delta"),
         ([3, 2], "<=2", {"delta": 0.0, "law": "auto", "adjacency": "swaps"}, "delta"),
+        ([3, 2], "<=2", {"law": "laplace", "adjacency": "swaps"}, "only Gaussian noise"),
         ([3, 2], "<=2", {"law": "cauchy"}, "law"),
         ([3, 2], "<=1", {"objective": "most"}, "objective"),
         ([3, 2], "<=1", {"weights": [1, 2]}, "weights"),

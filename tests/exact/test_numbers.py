@@ -110,7 +110,7 @@ def test_what_is_taken():
     ]
     assert real_array([], "x").shape == (0,)
     assert exact_number("1/3") == Fraction(1, 3)
-    for text in ("1e30000000", "nan", "", "1/0", "0x10", "9" * 2000):
+    for text in ("1e30000000", "nan", "", "1/0", "0x10", "9" * 2000, Decimal("sNaN")):
         with pytest.raises(AffineDPError):
             exact_number(text)
 

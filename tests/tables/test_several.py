@@ -49,6 +49,34 @@ def test_the_promise_holds_for_all_tables_and_is_used_up(promise):
     assert max(pairs) >= limit * (1 - 1e-6)
 
 
+def asking(laws, **promise):
+    each = [TableRelease(totals=t, epsilon=1.0, delta=1e-6 if law == "gaussian" else 0.0,
+                         rows="separate", law=law) for t, law in zip(TOTALS, laws)]  # fmt: skip
+    return TableRelease.together(each, **promise)
+
+
+@pytest.mark.parametrize(
+    ("laws", "delta", "drawn"),
+    [
+        (("gaussian", "gaussian"), 1e-6, "gaussian"),
+        ((None, "gaussian"), 1e-6, "gaussian"),
+        (("laplace", None), 1e-6, "laplace"),
+        (("laplace", "laplace"), 0.0, "laplace"),
+    ],
+)
+def test_the_law_that_tables_ask_for_is_drawn(laws, delta, drawn):
+    designs = asking(laws, epsilon=1.0, delta=delta).design([SEXES, WARDS])
+    assert [one.mechanism.law for one in designs.designs] == [drawn, drawn]
+    assert designs.guarantee.holds(1.0, delta)
+
+
+def test_a_promise_is_shared_out_with_one_law():
+    with pytest.raises(AffineDPError, match="give all tables the same"):
+        asking(("laplace", "gaussian"), epsilon=1.0, delta=1e-6)
+    with pytest.raises(AffineDPError, match="Gaussian noise needs"):
+        asking(("gaussian", "gaussian"), epsilon=1.0)
+
+
 def test_shares_cost_the_least():
     """Any other split of ε between the two tables costs more."""
     designs = both(epsilon=1.0).design([SEXES, WARDS])

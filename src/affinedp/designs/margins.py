@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from affinedp.arrays import FloatArray, one_thread, within_range
+from affinedp.designs.least_intervals import least_intervals
 from affinedp.designs.least_margins import least_blocks, least_whole, measurable, scaled_rates
 from affinedp.designs.margins_workloads import least_workloads
 from affinedp.designs.problem import (
@@ -46,6 +47,7 @@ from affinedp.strategies.margin_blocks import (
     exact_square,
     variance_shares,
 )
+from affinedp.strategies.margin_intervals import CountedIntervals
 from affinedp.strategies.margin_workloads import Workload, answer_variances
 from affinedp.strategies.margins import CountedMargins, Margins, OfMargins, chosen_margins, spreads
 
@@ -54,12 +56,12 @@ LEAST_Q = 1 << 24
 LEAST_RATE = 2.0**-32
 # The dual is computed in doubles: the gap is widened by this.
 WIDENED = 1e-6
+# How much more than another a table of intervals may count; doubles hold their least squares then.
+FARTHEST = 1e4
 DESIGNED = "least noise"
 ADD_UP = "cells and add up"
 
 
-@within_range
-@one_thread()
 def design_margins(
     sizes: Sequence[int],
     margins: str | int | Iterable[Iterable[int]] = "<=2",
@@ -79,8 +81,8 @@ def design_margins(
 
     The table itself, which may have 10¹⁷ cells, is never formed.  White noise on the residuals of
     the margins contains an optimum over all Gaussian mechanisms, and a dual certifies it.  Whole
-    Laplace noise on margins (or on the cells, added up) is compared with it, and the better one
-    is returned.
+    Laplace noise on margins (or on the cells, added up, or on intervals of values where sums are
+    asked for) is compared with it, and the better one is returned.
 
     Parameters
     ----------
@@ -139,6 +141,41 @@ def design_margins(
     >>> bool(abs(out[0, 1].sum(axis=1) - out[(0,)]).max() < 1e-6), m.gap < 1e-5
     (True, True)
     """
+    return designed_margins(
+        sizes,
+        margins,
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        household=household,
+        at_most=at_most,
+        objective=objective,
+        weights=weights,
+        workloads=workloads,
+        law=law,
+        releases=releases,
+    )
+
+
+@within_range
+@one_thread()
+def designed_margins(
+    sizes: Sequence[int],
+    margins: str | int | Iterable[Iterable[int]] = "<=2",
+    *,
+    epsilon: float,
+    delta: float,
+    adjacency: MarginNeighbours,
+    household: int,
+    at_most: int | None,
+    objective: Objective,
+    workloads: Mapping[int, Any] | None,
+    law: Literal["auto", "gaussian", "laplace"],
+    releases: int,
+    weights: ArrayLike | None = None,
+    intervals: bool = True,
+) -> Mechanism:
+    """Design margins; noise on intervals of values is not for who fits them to what is possible."""
     shape = checked_sizes(sizes)
     check_attributes(len(shape), adjacency)
     domain = Crossed(shape, LEAST[adjacency])
@@ -155,7 +192,7 @@ def design_margins(
     rows = [one.rows if one else n for one, n in zip(asked or [None] * len(shape), shape)]
     cells = np.array([float(cells_of(rows, A)) for A in wanted.tolist()])
     cost = margin_weights(wanted, weights, "weights") * (cells if objective == "sum" else 1.0)
-    ask = _Question(people, wanted, blocks, shares, cells, cost, objective, asked)
+    ask = _Question(people, wanted, blocks, shares, cells, cost, objective, asked, intervals)
     found: list[tuple[str, Mechanism]] = []
     if law != "laplace" and delta > 0:
         drawn = sum(math.prod(n - 1 for n in domain.shape(B)) for B in blocks.tolist())
@@ -186,7 +223,9 @@ class _Question:
     cells: FloatArray
     cost: FloatArray
     objective: Objective
-    workloads: tuple[Workload | None, ...] = ()
+    workloads: tuple[Workload | None, ...]
+    # whether noise may be on intervals of values
+    intervals: bool
 
     @property
     def domain(self) -> Crossed:
@@ -282,6 +321,8 @@ def _laplace(ask: _Question, epsilon: float) -> list[tuple[str, Mechanism]]:
     if full[0] in measured and (y > 0).sum() > 1:
         # what people do today, compared by what is really to be least
         found.append((ADD_UP, _whole_noise(ask, full, np.ones(1), budget)))
+    if ask.workloads and ask.intervals and budget >= LEAST_RATE:
+        found.append(("intervals of values", _on_intervals(ask, budget)))
     return [(name, one) for name, one in found if one is not None]
 
 
@@ -305,6 +346,26 @@ def _whole_noise(
     law = counted_law(rates, strategy.cells)
     words = "the cells, which are added up" if alone else f"{len(measured)} margins"
     return ask.made(strategy, law, f"whole Laplace noise on {words}", None)
+
+
+def _on_intervals(ask: _Question, budget: Fraction) -> Mechanism | None:
+    """Whole Laplace noise on intervals of values, if there are not too many."""
+    sizes = ask.domain.sizes
+    made = least_intervals(sizes, ask.workloads, ask.wanted, ask.cost, float(budget))
+    rates = None if made is None else scaled_rates(made[1], budget)
+    if made is None or rates is None or min(rates) < LEAST_RATE:
+        return None
+    weights = np.array([1 / geometric_variance(rate) for rate in rates])
+    strategy = CountedIntervals(
+        ask.domain,
+        chosen_margins(ask.wanted.tolist()),
+        np.array(made[0]),
+        np.minimum(weights, weights.min() * FARTHEST),
+        workloads=ask.workloads,
+    )
+    law = counted_law(rates, strategy.cells)
+    widths = ", ".join("×".join(map(str, row)) for row in made[0])
+    return ask.made(strategy, law, f"whole Laplace noise on intervals of {widths} values", None)
 
 
 def _checked_workloads(

@@ -171,6 +171,8 @@ def check_law(law: str, epsilon: float, delta: float, gaussian_only: bool = Fals
     """Refuse what is no law, Gaussian noise without a δ, and Laplace noise without an ε."""
     if law not in ("auto", "gaussian", "laplace"):
         raise AffineDPError(f"law must be 'auto', 'gaussian' or 'laplace', not {law!r}")
+    if gaussian_only and law == "laplace":
+        raise AffineDPError("only Gaussian noise is made for these neighbours: leave law out")
     if not delta > 0 and (law == "gaussian" or gaussian_only):
         raise AffineDPError("Gaussian noise keeps no promise at delta = 0: give a delta above 0")
     if not epsilon > 0 and (law == "laplace" or delta == 0):

@@ -441,7 +441,7 @@ def _exactly(item: Any) -> Fraction | None:
     if isinstance(item, numbers.Rational):
         return Fraction(int(item.numerator), int(item.denominator))
     if isinstance(item, Decimal) and (not item.is_finite() or abs(item.adjusted()) > MOST_POWER):
-        return Fraction(0) if item == 0 else None
+        return Fraction(0) if not (item.is_nan() or item) else None
     if not isinstance(item, Decimal):
         double = float(item)
         if not math.isfinite(double):

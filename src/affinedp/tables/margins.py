@@ -12,7 +12,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.budget.ledger import Ledger
-from affinedp.designs.margins import design_margins
+from affinedp.designs.margins import designed_margins
 from affinedp.designs.places import design_tree_margins
 from affinedp.domains.crossed import MOST_PEOPLE, MOST_RECORDS, counts_of_records
 from affinedp.errors import AffineDPError, counted
@@ -406,9 +406,10 @@ class MarginRelease(Description):
         if self.places is None:
             asked = enumerate(one.workload for one in self.asked.values())
             workloads = {j: workload for j, workload in asked if workload is not None}
-            mechanism = design_margins(
-                self.sizes, chosen, objective=self.objective, workloads=workloads, **promise
-            )
+            mechanism = designed_margins(
+                self.sizes, chosen, objective=self.objective, workloads=workloads,
+                intervals=self.possible is None, **promise,
+            )  # fmt: skip
         else:
             leaves, cells = len(self.tree.nodes(self.tree.names[-1])), math.prod(self.sizes)
             if leaves * cells > MOST_CELLS:

@@ -738,8 +738,9 @@ class TableRelease(TableDescription):
         releases : sequence of TableRelease
             With the same neighbours and household.
         epsilon, delta : float, optional
-            The promise of all tables together, shared out to the least squared error; if left
-            out, every table keeps the promise that it has, and they add up.
+            The promise of all tables together, shared out to the least squared error, with the law
+            that they ask for, if any; if left out, every table keeps the promise that it has, and
+            they add up.
 
         Returns
         -------
@@ -816,6 +817,15 @@ class SeveralTables:
                 "Definition 4 does not say what one person is in several tables: use "
                 "adjacency='person'"
             )
+        if self.epsilon is not None and len(self._asked) > 1:
+            raise AffineDPError("a promise is shared out with one law: give all tables the same")
+        if self.epsilon is not None and "gaussian" in self._asked and not self.delta > 0:
+            raise AffineDPError("Gaussian noise needs δ > 0: give delta, or leave law out")
+
+    @property
+    def _asked(self) -> set[LawName]:
+        """The laws that tables ask for."""
+        return {one.law for one in self.releases if one.law is not None}
 
     def design(self, tables: Sequence[Any]) -> SeveralDesigns:
         """Design the noise of all tables, the budget shared out to the least squared error.
@@ -835,7 +845,7 @@ class SeveralTables:
             designs = (one.design(table) for one, table in zip(self.releases, tables))
             return SeveralDesigns(tuple(designs))
         laws: tuple[LawName, ...] = ("gaussian", "laplace") if self.delta > 0 else ("laplace",)
-        found = [self._shared_out(tables, law) for law in laws]
+        found = [self._shared_out(tables, law) for law in laws if self._asked <= {law}]
         return min(found, key=lambda designs: designs.cost)
 
     def release(
@@ -863,8 +873,8 @@ class SeveralTables:
         """One promise for all tables, shared out to the least squared error."""
         assert self.epsilon is not None
         delta = self.delta if law == "gaussian" else 0.0
-        # at δ = 0 the best pure law, whichever it is
-        own: LawName | None = "gaussian" if law == "gaussian" else None
+        # at δ = 0 the best pure law, whichever it is, if none is asked for
+        own: LawName | None = law if law == "gaussian" or self._asked else None
         whole = [replace(one, epsilon=self.epsilon, delta=delta, law=own) for one in self.releases]
         costs = [one.design(table).weighted_error for one, table in zip(whole, tables)]
         gaussian = law == "gaussian"
