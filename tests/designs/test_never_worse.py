@@ -155,6 +155,48 @@ def test_equations(D, seed, epsilon, kind, delta, releases, asked):
         assert error <= other.error * (1 + 1e-6) or not other.designed
 
 
+@settings(max_examples=30)
+@given(
+    equations(), st.integers(0, 10**6), EPSILONS, st.sampled_from([0.0, 1e-2]),
+    st.sampled_from([1, 20]), st.sampled_from(["all", "one", "few"]),
+)  # fmt: skip
+@example(np.array([[4.0, -3.0, -9.0, -7.0, 0.0]]), 0, 0.1, 0.0, 1, "all")
+@example(np.array([[1.0, 1.0, -1.0]]), 0, 0.1, 1e-2, 20, "one")
+def test_largest_variance(D, seed, epsilon, delta, releases, asked):
+    """The same of either law, and Laplace noise on numbers from which the others follow."""
+    rng, columns = np.random.default_rng(seed), D.shape[1]
+    try:
+        M = adp.AffineManifold(D, public_entries="allow")
+        moves = dense(adp.CircuitAdjacency(M).directions(20_000))
+    except adp.AffineDPError:
+        return
+    F = {"all": np.eye(columns)}.get(asked, rng.normal(size=(1 if asked == "one" else 2, columns)))
+    K, moved = F @ dense(M.kernel), F @ moves
+    P = K @ np.linalg.pinv(K)
+    practice = 2 * (np.abs(moved).sum(axis=0).max() * releases / epsilon) ** 2 * np.diag(P).max()
+    if delta:
+        size = np.linalg.norm(moved, axis=0).max() * math.sqrt(releases)
+        noise = float(adp.gaussian_sigma(epsilon, delta, size)) ** 2
+        practice = min(practice, noise * np.diag(P).max())
+    span = np.linalg.svd(K)[0][:, : np.linalg.matrix_rank(K)]
+    for chosen in itertools.islice(itertools.combinations(range(len(F)), span.shape[1]), 500):
+        if np.linalg.cond(span[list(chosen)]) < 1e6:
+            back = span @ np.linalg.inv(span[list(chosen)])
+            reach = np.abs(moved[list(chosen)]).sum(axis=0).max() * releases / epsilon
+            practice = min(practice, 2 * reach**2 * (back**2).sum(axis=1).max())
+    m = adp.design(
+        M, epsilon=epsilon, delta=delta, objective="largest", effort="quick", releases=releases,
+        query=None if asked == "all" else F,
+    )  # fmt: skip
+    largest = float(m.expected_squared_errors.max())
+    assert largest <= 1.001 * practice
+    assert m.lower_bound is None or m.lower_bound <= largest * (1 + 1e-9)
+    if releases == 1:
+        assert m.guarantee.holds(epsilon, delta)
+    for other in m.alternatives:
+        assert largest <= other.error * (1 + 1e-6) or not other.designed
+
+
 @settings(max_examples=8)
 @given(equations(), st.integers(0, 10**6), EPSILONS, st.sampled_from(["gaussian", "laplace"]))
 def test_one_law(D, seed, epsilon, law):
