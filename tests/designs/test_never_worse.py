@@ -527,3 +527,36 @@ def test_moves_without_a_square_are_refused_at_once(mu):
     for make in (adp.design, adp.design_knorm, adp.design_laplace):
         with pytest.raises(adp.AffineDPError, match="double precision"):
             make(M, epsilon=1.0, mu=mu)
+
+
+def test_a_cell_beside_a_deep_branch_does_not_keep_levels_from_being_left_out():
+    """Noise on the branch and on all cells; the lone cell spends its budget alone."""
+    parent = [-1, 0, 0, 2, 2, 2, 2, *np.repeat([3, 4, 5, 6], 3), *np.repeat(range(7, 19), 2)]
+    weights = np.repeat([12.0, 14.0, 6.0, 7.5, 1.5], [1, 2, 4, 12, 24])
+    above = np.zeros((len(parent), len(parent)))
+    for node in reversed(range(len(parent))):
+        above[node, node] = 1
+        for child in np.flatnonzero(np.array(parent) == node):
+            above[node] += above[child]
+    A = above[:, ~np.isin(range(len(parent)), parent)]
+    cells = A.sum(axis=1) == 1
+
+    def error(share):
+        scale = np.where(cells, 1 - share, 0.0)
+        scale[1], scale[2] = 1.0, share
+        precision = A.T @ (scale[:, None] ** 2 / 2 * A)
+        return weights @ np.einsum("ij,jk,ik->i", A, np.linalg.inv(precision), A)
+
+    m = adp.design_tree(parent, epsilon=1.0, law="laplace", weights=weights)
+    practice = min(error(share) for share in np.linspace(0.01, 0.99, 99))
+    assert float(m.expected_squared_errors @ weights) <= 1.001 * practice
+
+
+def test_equations_of_no_network_have_noise_where_the_worst_circuit_can_be_found():
+    M = adp.AffineManifold(np.random.default_rng(0).integers(-2, 3, size=(8, 20)))
+    m = adp.design(M, epsilon=1.0, effort="quick")
+    alone = adp.iid_noise(M, law="laplace", epsilon=1.0)
+    assert m.guarantee.holds(1.0, 0.0)
+    assert m.expected_squared_error <= alone.expected_squared_error * M.dim / M.n * 1.001
+    drawn = m.sample(3, seed=0)
+    assert np.allclose(drawn @ M.D.T, 0, atol=1e-9 * np.abs(drawn).max())

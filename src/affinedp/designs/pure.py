@@ -27,7 +27,7 @@ from affinedp.designs.laplace_strategy import (
     strategy_error,
 )
 from affinedp.designs.problem import Problem
-from affinedp.designs.separate import Block, split, together, with_floor
+from affinedp.designs.separate import Block, range_basis, split, together, with_floor
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meant_numbers
 from affinedp.laws.base import Law
@@ -65,6 +65,7 @@ ENTRIES = (
     "independent Laplace noise on every entry, brought back onto the equations: charged for the "
     "longest circuit that there can be"
 )
+OUTPUTS = "independent Laplace noise on every output, brought back onto the equations"
 ADDED_UP = "independent Laplace noise on entries, of which the outputs are made"
 LEVELLED = "independent Laplace noise on outputs, or on numbers that say all others"
 ALONG = "independent noise along every move, which is K-norm noise with their hull"
@@ -273,9 +274,18 @@ def _back(problem: Problem, entries: IntArray, variances: FloatArray) -> Project
 
 
 def _on_all(problem: Problem) -> Iterator[Candidate]:
-    """Laplace noise on all entries, for the longest circuit of a network that is not listed."""
+    """Laplace noise on all entries, for the longest circuit of a network that is not listed.
+
+    Of other equations on all outputs, if the worst circuit can be searched for without a list.
+    """
     components = cycles_of(problem.adjacency)
-    if components is None or problem.adjacency.manifold.n > MOST_ENTRIES:
+    if problem.adjacency.manifold.n > MOST_ENTRIES:
+        return
+    if components is None:
+        basis = range_basis(dense(problem.query @ problem.adjacency.manifold.kernel))
+        width = problem.adjacency.sensitivity(problem.query, 1).upper
+        root = basis.T * (width / problem.pure_epsilon * LARGER)
+        yield _candidate(problem, _dense(problem, basis, root), Laplace(), OUTPUTS)
         return
     wide = {
         entry: float(one.longest * one.reach / one.coefficients.get(entry, 1))
