@@ -517,3 +517,34 @@ def test_a_part_without_weight_is_named(law):
 def test_seeds_are_read_where_a_closed_form_needs_none(way, seed):
     with pytest.raises(AffineDPError, match="seed"):
         way(adp.AffineManifold([[1, 1, 1]]), epsilon=1.0, seed=seed)
+
+
+def test_noise_whose_error_cannot_be_told_is_left_out():
+    M = adp.AffineManifold([[3, 0, 3, -2, -1, 0]])
+    weights = [5e-6, 1e5, 60, 2e-4, 3e-6, 1e4]
+    m = adp.design(M, epsilon=0.5, integers=True, weights=weights, effort="quick")
+    assert m.guarantee.holds(0.5, 0.0)
+
+
+def test_one_number_over_whole_data_may_have_coefficients_of_any_length():
+    M = adp.AffineManifold([[1, 1, -1]])
+    row = np.random.default_rng(0).normal(size=(1, 3))
+    m = adp.design(M, epsilon=1.0, integers=True, query=row)
+    assert m.guarantee.holds(1.0, 0.0)
+    farthest = max(abs(row[0] @ move) for move in ([1, 0, 1], [0, 1, 1], [1, -1, 0]))
+    assert m.expected_squared_error <= 2 * farthest**2
+
+
+def test_whole_noise_on_a_fine_lattice_is_simulated_as_it_is_released():
+    D = [[1, 0, 0, -1, 0, 0, 0, 1], [0, 1, -1, 0, 1, 0, 1, 0], [0, 0, 1, 1, 0, -1, 0, 0]]
+    m = adp.design_knorm(
+        adp.AffineManifold(D), epsilon=1.0, integers=True, mu=[2, 1, 3, 3, 3, 3, 2, 3],
+        effort="quick",
+    )  # fmt: skip
+    drawn = m.sample(20_000, seed=0)
+    assert np.all(drawn == np.rint(drawn))
+    assert not np.any(drawn @ np.transpose(D))
+    assert np.allclose((drawn**2).mean(axis=0), m.expected_squared_errors, rtol=0.1)
+    low, high = m.interval(np.zeros(8), level=0.9)
+    inside = ((low <= drawn) & (drawn <= high)).mean(axis=0)
+    assert inside.min() > 0.89

@@ -14,7 +14,7 @@ from affinedp.laws.calibration import gaussian_sensitivity
 from affinedp.laws.knorm import KNorm
 from affinedp.mechanism import Mechanism
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
-from affinedp.strategies.projected import Projected
+from affinedp.strategies.projected import Projected, cycles_of
 
 LIMIT = gaussian_sensitivity(1.0, 1e-6)
 GRAPHS = {
@@ -151,3 +151,62 @@ def test_networks_in_any_units_have_noise_without_delta(law):
         assert np.abs(M.D @ v).max() < 1e-9
         assert np.sum(np.abs(v[m.strategy.entries]) / widths) <= 1.0
     assert np.abs(M.D @ m.sample(3, seed=0).T).max() < 1e-6
+
+
+def table(rows, columns, written):
+    """A table with totals, whose last equation may say what follows from the others."""
+    place = np.arange((rows + 1) * (columns + 1)).reshape(rows + 1, columns + 1)
+    D = np.zeros((rows + columns + 1, place.size))
+    for equation, line in zip(D, [*place, *place.T]):
+        equation[line[:-1]], equation[line[-1]] = 1, -1
+    if written == "cells":  # the total is that of all cells
+        D[rows] = 0
+        D[rows, place[:-1, :-1]], D[rows, place[-1, -1]] = 1, -1
+    if written == "units":
+        D *= np.resize([1.0, 2.0, 0.5, 3.0], (len(D), 1))
+    return D
+
+
+@pytest.mark.parametrize("written", ["cells", "units"])
+def test_a_table_is_one_however_its_equations_are_written(written):
+    M, plain = (adp.AffineManifold(table(5, 7, way)) for way in (written, "totals"))
+    for settings in ({"epsilon": 1.0, "effort": "quick"}, {"epsilon": 1.0, "delta": 1e-6}):
+        found, wanted = (adp.design(one, **settings) for one in (M, plain))
+        assert found.law == wanted.law
+        assert found.expected_squared_error == pytest.approx(wanted.expected_squared_error)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_is_known_of_cycles_is_true_of_all_circuits(seed):
+    rng = np.random.default_rng(seed)
+    D = incidence(nx.gnm_random_graph(5, 8, seed=seed)).toarray()
+    if seed % 3 == 0:  # no network, but nearly
+        D[rng.integers(len(D)), rng.integers(D.shape[1])] += rng.choice([1, -1])
+    for _ in range(3):
+        one, other = rng.choice(len(D), 2, replace=False)
+        D[one] += rng.choice([1, -1, 2]) * D[other]
+    D = D * rng.choice([0.5, 2.0, 3.0], (len(D), 1))
+    if seed % 2:
+        D = D * rng.choice([1.0, 4.0, 0.5], D.shape[1])
+    adjacency = CircuitAdjacency(adp.AffineManifold(D, public_entries="allow"))
+    for known in cycles_of(adjacency) or []:
+        entries = frozenset().union(*known.sides[0])
+        size = np.array([float(known.coefficients.get(i, 1)) for i in sorted(entries)])
+        for move in dense(adjacency.directions()).T:
+            own = np.abs(move[sorted(entries)]) * size
+            assert np.count_nonzero(own) <= known.longest
+            assert own.max() <= float(known.reach) * (1 + 1e-9)
+            assert np.allclose(own[own > 0], own.max())
+            for star in known.sides[0]:
+                assert np.count_nonzero(move[sorted(star)]) in (0, 2) or len(entries) == 1
+
+
+@pytest.mark.parametrize("objective", ["sum", "largest"])
+def test_many_releases_of_a_table_take_no_more_than_independent_gaussian_noise(objective):
+    """Of 7 rows and 9 columns a cycle meets 7 of each, and no more than 14 entries."""
+    M = adp.AffineManifold(table(6, 8, "totals"))
+    settings = {"epsilon": 1.0, "delta": 1e-2, "releases": 100, "effort": "quick"}
+    m = adp.design(M, objective=objective, **settings)
+    each = adp.gaussian_sigma(1.0, 1e-2, np.sqrt(14 * 100)) ** 2 * M.dim / M.n
+    assert m.expected_squared_errors.max() <= each * 1.001
+    assert m.guarantee.holds(m.guarantee.epsilon(1e-2), 1e-2)

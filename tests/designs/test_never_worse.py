@@ -155,6 +155,48 @@ def test_equations(D, seed, epsilon, kind, delta, releases, asked):
         assert error <= other.error * (1 + 1e-6) or not other.designed
 
 
+@settings(max_examples=30)
+@given(
+    equations(), st.integers(0, 10**6), EPSILONS, st.sampled_from([0.0, 1e-2]),
+    st.sampled_from([1, 20]), st.sampled_from(["all", "one", "few"]),
+)  # fmt: skip
+@example(np.array([[4.0, -3.0, -9.0, -7.0, 0.0]]), 0, 0.1, 0.0, 1, "all")
+@example(np.array([[1.0, 1.0, -1.0]]), 0, 0.1, 1e-2, 20, "one")
+def test_largest_variance(D, seed, epsilon, delta, releases, asked):
+    """The same of either law, and Laplace noise on numbers from which the others follow."""
+    rng, columns = np.random.default_rng(seed), D.shape[1]
+    try:
+        M = adp.AffineManifold(D, public_entries="allow")
+        moves = dense(adp.CircuitAdjacency(M).directions(20_000))
+    except adp.AffineDPError:
+        return
+    F = {"all": np.eye(columns)}.get(asked, rng.normal(size=(1 if asked == "one" else 2, columns)))
+    K, moved = F @ dense(M.kernel), F @ moves
+    P = K @ np.linalg.pinv(K)
+    practice = 2 * (np.abs(moved).sum(axis=0).max() * releases / epsilon) ** 2 * np.diag(P).max()
+    if delta:
+        size = np.linalg.norm(moved, axis=0).max() * math.sqrt(releases)
+        noise = float(adp.gaussian_sigma(epsilon, delta, size)) ** 2
+        practice = min(practice, noise * np.diag(P).max())
+    span = np.linalg.svd(K)[0][:, : np.linalg.matrix_rank(K)]
+    for chosen in itertools.islice(itertools.combinations(range(len(F)), span.shape[1]), 500):
+        if np.linalg.cond(span[list(chosen)]) < 1e6:
+            back = span @ np.linalg.inv(span[list(chosen)])
+            reach = np.abs(moved[list(chosen)]).sum(axis=0).max() * releases / epsilon
+            practice = min(practice, 2 * reach**2 * (back**2).sum(axis=1).max())
+    m = adp.design(
+        M, epsilon=epsilon, delta=delta, objective="largest", effort="quick", releases=releases,
+        query=None if asked == "all" else F,
+    )  # fmt: skip
+    largest = float(m.expected_squared_errors.max())
+    assert largest <= 1.001 * practice
+    assert m.lower_bound is None or m.lower_bound <= largest * (1 + 1e-9)
+    if releases == 1:
+        assert m.guarantee.holds(epsilon, delta)
+    for other in m.alternatives:
+        assert largest <= other.error * (1 + 1e-6) or not other.designed
+
+
 @settings(max_examples=8)
 @given(equations(), st.integers(0, 10**6), EPSILONS, st.sampled_from(["gaussian", "laplace"]))
 def test_one_law(D, seed, epsilon, law):
@@ -485,3 +527,36 @@ def test_moves_without_a_square_are_refused_at_once(mu):
     for make in (adp.design, adp.design_knorm, adp.design_laplace):
         with pytest.raises(adp.AffineDPError, match="double precision"):
             make(M, epsilon=1.0, mu=mu)
+
+
+def test_a_cell_beside_a_deep_branch_does_not_keep_levels_from_being_left_out():
+    """Noise on the branch and on all cells; the lone cell spends its budget alone."""
+    parent = [-1, 0, 0, 2, 2, 2, 2, *np.repeat([3, 4, 5, 6], 3), *np.repeat(range(7, 19), 2)]
+    weights = np.repeat([12.0, 14.0, 6.0, 7.5, 1.5], [1, 2, 4, 12, 24])
+    above = np.zeros((len(parent), len(parent)))
+    for node in reversed(range(len(parent))):
+        above[node, node] = 1
+        for child in np.flatnonzero(np.array(parent) == node):
+            above[node] += above[child]
+    A = above[:, ~np.isin(range(len(parent)), parent)]
+    cells = A.sum(axis=1) == 1
+
+    def error(share):
+        scale = np.where(cells, 1 - share, 0.0)
+        scale[1], scale[2] = 1.0, share
+        precision = A.T @ (scale[:, None] ** 2 / 2 * A)
+        return weights @ np.einsum("ij,jk,ik->i", A, np.linalg.inv(precision), A)
+
+    m = adp.design_tree(parent, epsilon=1.0, law="laplace", weights=weights)
+    practice = min(error(share) for share in np.linspace(0.01, 0.99, 99))
+    assert float(m.expected_squared_errors @ weights) <= 1.001 * practice
+
+
+def test_equations_of_no_network_have_noise_where_the_worst_circuit_can_be_found():
+    M = adp.AffineManifold(np.random.default_rng(0).integers(-2, 3, size=(8, 20)))
+    m = adp.design(M, epsilon=1.0, effort="quick")
+    alone = adp.iid_noise(M, law="laplace", epsilon=1.0)
+    assert m.guarantee.holds(1.0, 0.0)
+    assert m.expected_squared_error <= alone.expected_squared_error * M.dim / M.n * 1.001
+    drawn = m.sample(3, seed=0)
+    assert np.allclose(drawn @ M.D.T, 0, atol=1e-9 * np.abs(drawn).max())

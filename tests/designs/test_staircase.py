@@ -399,3 +399,8 @@ def test_whole_neighbours_move_by_whole_multiples_of_their_own_moves(D, mu, Q, l
     assert m.guarantee.exact
     if law == "knorm":  # all moves within one step of a staircase are alike
         assert abs(np.array(Q[row]) @ m.guarantee.worst_direction) == pytest.approx(steps * unit)
+
+
+def test_the_first_step_of_very_wide_stairs_is_found_without_a_list():
+    width = 5 * 10**17
+    assert best_whole_first(width, 1.0) / width == pytest.approx(best_first(1.0, 1.0), rel=1e-6)

@@ -99,6 +99,14 @@ def test_without_symmetries_there_is_nothing():
     M = adp.AffineManifold(np.random.default_rng(0).integers(-9, 10, size=(3, 7)))
     one = sparse.csr_array(sparse.eye_array(7))
     assert symmetries_of(adp.CircuitAdjacency(M), one, one) is None
-    half = adp.AffineManifold([[0.5, 0.5, 1.0]])
+    thirds = adp.AffineManifold([[2.0, 2.0, 3.0]])
     eye = sparse.csr_array(sparse.eye_array(3))
-    assert symmetries_of(adp.CircuitAdjacency(half), eye, eye) is None
+    assert symmetries_of(adp.CircuitAdjacency(thirds), eye, eye) is None
+
+
+def test_units_of_equations_do_not_hide_symmetries():
+    eye = sparse.csr_array(sparse.eye_array(3))
+    for D in ([[1.0, 1.0, 2.0]], [[0.5, 0.5, 1.0]], [[3.0, 3.0, 6.0]]):
+        group = symmetries_of(adp.CircuitAdjacency(adp.AffineManifold(D)), eye, eye)
+        assert group is not None
+        assert any(one.to[0] == 1 for one in group.generators)

@@ -17,7 +17,7 @@ from affinedp.designs.fit import Candidate, independent_noise
 from affinedp.designs.gaussian import least_gaussian, least_largest, of_one_number
 from affinedp.designs.problem import Problem, checked_problem
 from affinedp.designs.pure import Way, closed_forms, from_a_list
-from affinedp.designs.separate import checked_weights
+from affinedp.designs.separate import LISTED, checked_weights
 from affinedp.designs.symmetry import symmetric_noise
 from affinedp.discovery.forgotten import warn_of_forgotten
 from affinedp.domains.manifold import AffineManifold
@@ -286,11 +286,25 @@ def _start(
 ) -> _Start:
     """Design Gaussian noise where it is asked for, and the bound where moves can be listed."""
     limit, weights = problem.sensitivity if problem.delta else 1.0, problem.weights
+    if problem.query.shape[0] == 1 and problem.imbalance is None:
+        with suppress(TooManyCircuitsError):
+            least = of_one_number(problem.farthest, limit, weights)
+            found = least.candidate(problem.adjacency, problem.query, problem.names, limit)
+            return _Start(found if problem.delta else None, least.dual, weights)
+    wanted = bool(problem.delta) and "gaussian" in laws
     if problem.objective == "largest":
-        if not listed and (is_known or not (problem.delta and "gaussian" in laws)):
-            # the bound is from a list, which some noise does without
-            return _Start(None, None, weights)
-        blocks, outputs = problem.blocks(weights), problem.query.shape[0]
+        try:
+            blocks = problem.blocks(weights, LISTED if wanted and not is_known else budget.moves)
+        except TooManyCircuitsError:  # the bound is from a list, which some noise does without
+            if not wanted:
+                return _Start(None, None, weights)
+            one, _ = least_gaussian(
+                problem.adjacency, problem.query, problem.names, limit, weights,
+                imbalance=problem.imbalance,
+            )  # fmt: skip
+            uncertified = one.mechanism.with_design(gap=None)  # it was for the sum of all variances
+            return _Start(replace(one, mechanism=uncertified), None, weights)
+        outputs = problem.query.shape[0]
         largest, balanced = least_largest(outputs, limit, blocks)
         found = largest.candidate(problem.adjacency, problem.query, problem.names, limit)
         weights = checked_weights(balanced, outputs)
@@ -298,12 +312,7 @@ def _start(
     closed = None
     if is_one_sum(problem.adjacency, problem.query) and _within_squares(problem):
         closed = dual_of_sum(problem.adjacency, weights, problem.integers)
-    if problem.query.shape[0] == 1 and problem.imbalance is None:
-        with suppress(TooManyCircuitsError):
-            least = of_one_number(problem.farthest, limit, weights)
-            found = least.candidate(problem.adjacency, problem.query, problem.names, limit)
-            return _Start(found if problem.delta else None, least.dual, weights)
-    if problem.delta and "gaussian" in laws:
+    if wanted:
         if closed is not None and "knorm" in laws and problem.epsilon:
             # noise of a pure law is known in closed form too: the better one is made
             pure = continuous_error(len(problem.names), problem.pure_epsilon) / 2 * closed
@@ -435,7 +444,7 @@ def _compared_noise(
     refused: list[AffineDPError] = []
     designed = [Candidate(one, name=name) for name, one in practice]
     closed: list[Candidate] = []
-    for one in _candidates(closed_forms(problem, pure, problem.weights), budget, refused):
+    for one in _candidates(problem, closed_forms(problem, pure, problem.weights), budget, refused):
         if problem.objective == "largest" and problem.query.shape[0] > 1:
             one = replace(one, settled=False)  # other weights may have less
         closed.append(one)
@@ -474,7 +483,8 @@ def _compared_noise(
         designed += closed
         ways = from_a_list(problem, pure, start.weights, seed, budget, listed)
         try:
-            for one in () if any(map(is_best, closed)) else _candidates(ways, budget, refused):
+            searched = _candidates(problem, ways, budget, refused)
+            for one in () if any(map(is_best, closed)) else searched:
                 if is_best(one):  # and what floats say of it is true
                     with suppress(AffineDPError):
                         one = replace(one, mechanism=one.made(), limit=None)
@@ -496,14 +506,16 @@ def _compared_noise(
 
 
 def _candidates(
-    ways: Iterator[Way], budget: Budget, refused: list[AffineDPError]
+    problem: Problem, ways: Iterator[Way], budget: Budget, refused: list[AffineDPError]
 ) -> Iterator[Candidate]:
-    """What is found in some ways; what was refused is kept too."""
+    """What is found in some ways, with errors that can be told; what was refused is kept too."""
     for way in ways:
         if budget.interrupted:
             return
         try:
-            yield from way()
+            for one in way():
+                problem.error(one.mechanism)
+                yield one
         except AffineDPError as error:
             budget.note(f"some noise was not designed: {str(error).partition('. ')[0]}")
             refused.append(error)

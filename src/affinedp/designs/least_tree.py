@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -340,16 +340,18 @@ def least_precisions(
 
 
 def least_scales(tree: Totals, cost: FloatArray, both: bool, gaussian: FloatArray) -> FloatArray:
-    """Return y of Laplace noise of scale 1/y, with ε = 1; a local optimum, the best of three."""
+    """Return y of Laplace noise of scale 1/y, with ε = 1: a local optimum, the best of some."""
     best: tuple[float, Shares] | None = None
-    starts: tuple[Callable[[], FloatArray], ...] = (
-        lambda: equal_shares(tree),
-        lambda: np.full(tree.n, 0.01),
-        lambda: gaussian,
-    )
+    starts = [equal_shares(tree), np.full(tree.n, 0.01), gaussian]
+    levels = np.unique(tree.depth[~tree.known & ~tree.leaf])
+    if len(levels) <= MOST_LEVELS and tree.n <= FEW_NODES:
+        for kept in itertools.product((0.0, 0.5), repeat=len(levels)):
+            share = np.zeros(int(tree.depth.max()) + 1)
+            share[levels] = kept
+            starts.append(share[tree.depth])
     for start in starts:
         state = Shares(tree, cost, both, power=2)
-        state.phi[state.inner] = np.clip(start()[state.inner], 1e-6, 1 - 1e-6)
+        state.phi[state.inner] = np.clip(start[state.inner], 1e-6, 1 - 1e-6)
         state.sweep(SWEEPS // 2)
         found, _ = state.evaluate()
         if best is None or found < best[0]:

@@ -27,7 +27,7 @@ from affinedp.designs.laplace_strategy import (
     strategy_error,
 )
 from affinedp.designs.problem import Problem
-from affinedp.designs.separate import Block, split, together, with_floor
+from affinedp.designs.separate import Block, range_basis, split, together, with_floor
 from affinedp.errors import AffineDPError
 from affinedp.exact.numbers import meant_numbers
 from affinedp.laws.base import Law
@@ -49,6 +49,8 @@ MOST_ENTRIES = 2_000
 LOOKED_AT = 1_000
 # Bounds on gauges are off by less; bodies that are rounded are charged for more.
 ROUNDED = 1e-9
+# How often noise on numbers that say all others is made anew for its largest variance.
+LEVELLINGS = 8
 # Digits of the widths of noise on entries.
 DIGITS = 6
 # What it costs to read one number of a move exactly, and on a lattice, in multiply-adds.
@@ -63,7 +65,9 @@ ENTRIES = (
     "independent Laplace noise on every entry, brought back onto the equations: charged for the "
     "longest circuit that there can be"
 )
+OUTPUTS = "independent Laplace noise on every output, brought back onto the equations"
 ADDED_UP = "independent Laplace noise on entries, of which the outputs are made"
+LEVELLED = "independent Laplace noise on outputs, or on numbers that say all others"
 ALONG = "independent noise along every move, which is K-norm noise with their hull"
 
 
@@ -96,6 +100,8 @@ def from_a_list(
     knorm, whole = "knorm" in laws, problem.integers
     if (knorm or "laplace" in laws) and problem.query.shape[0] > 1:
         yield lambda: _on_entries(problem, weights, budget) if listed else _on_all(problem)
+        if listed and problem.objective == "largest":
+            yield lambda: _levelled(problem, budget)
     if "staircase" in laws:
         yield lambda: _staircase(problem, weights, budget, laws)
     if not knorm and "laplace" not in laws:
@@ -268,9 +274,18 @@ def _back(problem: Problem, entries: IntArray, variances: FloatArray) -> Project
 
 
 def _on_all(problem: Problem) -> Iterator[Candidate]:
-    """Laplace noise on all entries, for the longest circuit of a network that is not listed."""
+    """Laplace noise on all entries, for the longest circuit of a network that is not listed.
+
+    Of other equations on all outputs, if the worst circuit can be searched for without a list.
+    """
     components = cycles_of(problem.adjacency)
-    if components is None or problem.adjacency.manifold.n > MOST_ENTRIES:
+    if problem.adjacency.manifold.n > MOST_ENTRIES:
+        return
+    if components is None:
+        basis = range_basis(dense(problem.query @ problem.adjacency.manifold.kernel))
+        width = problem.adjacency.sensitivity(problem.query, 1).upper
+        root = basis.T * (width / problem.pure_epsilon * LARGER)
+        yield _candidate(problem, _dense(problem, basis, root), Laplace(), OUTPUTS)
         return
     wide = {
         entry: float(one.longest * one.reach / one.coefficients.get(entry, 1))
@@ -411,6 +426,38 @@ def _on_entries(problem: Problem, weights: Matrix, budget: Budget) -> Iterator[C
     entries, law = np.concatenate(places), KNorm(np.diag(widths), problem.pure_epsilon)
     strategy = _back(problem, entries, 2 * (np.array(widths) / problem.pure_epsilon) ** 2)
     yield _candidate(problem, strategy, law, ADDED_UP)
+
+
+def _levelled(problem: Problem, budget: Budget) -> Iterator[Candidate]:
+    """Laplace noise on outputs, or on numbers that say all others, of small largest variance."""
+    blocks = problem.blocks(problem.weights, budget.moves)
+    solved: dict[str, FloatArray] = {}
+    for block in blocks:
+        if block.key not in solved:
+            solved[block.key] = min(_level(block, budget), key=lambda one: one[0])[1]
+    roots = [solved[block.key] / problem.pure_epsilon * LARGER for block in blocks]
+    basis, root = together(blocks, roots, problem.query.shape[0])
+    yield _candidate(problem, _dense(problem, basis, root), Laplace(), LEVELLED)
+
+
+def _level(block: Block, budget: Budget) -> Iterator[tuple[float, FloatArray]]:
+    """Largest variances, up to a factor, and roots: outputs whose variance is large cost more."""
+
+    def of(strategy: FloatArray) -> tuple[FloatArray, FloatArray]:
+        root = np.linalg.pinv(strategy / largest_norm(strategy, block.directions))
+        return np.asarray(((block.basis @ root) ** 2).sum(axis=1)), np.asarray(root)
+
+    variances, root = of(block.basis)
+    yield float(variances.max()), root
+    rows, share = block.numbers, np.ones(len(block.basis))
+    for _ in range(LEVELLINGS):
+        cost = block.basis.T @ (share[:, None] * block.basis)
+        floored = with_floor(cost, np.abs(block.directions).max(axis=0))[0]
+        chosen, scales = best_free_set(rows, block.directions, floored, budget)
+        for strategy in (rows[chosen], rows[chosen] * scales[:, None]):
+            variances, root = of(strategy)
+            yield float(variances.max()), root
+        share = share * (variances / variances.max())
 
 
 def _laplace(

@@ -19,6 +19,7 @@ from affinedp.designs.bounds import COORDINATES, LeastGaussian
 from affinedp.designs.least_trace import least_trace
 from affinedp.designs.separate import UNITS
 from affinedp.exact.numbers import check_squares
+from affinedp.exact.rational import coprime
 from affinedp.neighbours.adjacency import Adjacency
 from affinedp.neighbours.circuit_adjacency import CircuitAdjacency
 from affinedp.privacy.design import LeastProof
@@ -117,7 +118,10 @@ def symmetries_of(adjacency: Adjacency, query: Matrix, weights: Matrix) -> Symme
     costs = dense(weights)
     if not is_identity(query, size) or np.count_nonzero(costs - np.diag(np.diagonal(costs))):
         return None
-    kernel, equations = dense(manifold.kernel), dense(manifold.D)
+    kernel, equations = dense(manifold.kernel), np.zeros(manifold.D.shape)
+    for own, row in zip(equations, manifold.rational_rows):
+        whole = coprime(row)
+        own[list(whole)] = [float(value) for value in whole.values()]
     for numbers in (kernel, equations):
         if np.any(numbers != np.rint(numbers)) or np.abs(numbers).max(initial=0) > MOST_WHOLE:
             return None

@@ -99,7 +99,7 @@ def design_unlisted(
             if not cost.any():
                 continue  # nothing of this component is published
             scaled = part.kernel * part.scale[:, None]
-            found = certified_weights(scaled, cost, part.rank + 1, progress=show)
+            found = certified_weights(scaled, cost, part.longest, progress=show)
             moment = scaled.T @ (found.weights[:, None] * scaled)
             root = np.linalg.inv(np.linalg.cholesky(moment)).T * (part.reach / limit)
             columns.append(image @ root)

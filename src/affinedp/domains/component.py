@@ -9,7 +9,9 @@ entries ±1 up to the entries' own scales: the matrix is totally unimodular afte
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -128,6 +130,8 @@ def parallel_columns(component: Component) -> tuple[IntArray, FloatArray]:
 
 RELATIVE = 1e-12
 SMALLEST = 1e-100
+# Terms that are looked at when equations are added up.
+MOST_TERMS = 1e6
 
 
 @dataclass(frozen=True)
@@ -143,26 +147,103 @@ class Network:
     # whether all coefficients are of one size, so that a cycle is ±1; decided exactly
     even: bool = False
 
+    @cached_property
+    def side(self) -> IntArray:
+        """The side of every node, 0 or 1: every edge goes from one to the other, or all are 0."""
+        import scipy.sparse as sparse
+        from scipy.sparse.csgraph import breadth_first_order
+
+        links = (np.ones(len(self.tail)), (self.tail, self.head))
+        graph = sparse.csr_array(links, shape=(self.nodes, self.nodes))
+        order, before = breadth_first_order(graph, int(self.tail[0]), directed=False)
+        side = np.zeros(self.nodes, dtype=np.intp)
+        for node in order[1:].tolist():
+            side[node] = 1 - side[before[node]]
+        return side if np.all(side[self.tail] != side[self.head]) else np.zeros_like(side)
+
+    @property
+    def longest(self) -> int:
+        """How many edges a cycle has at most: it meets no node twice, and the sides in turn."""
+        across = int(self.side.sum())
+        return 2 * min(across, self.nodes - across) if across else self.nodes
+
 
 def network_of(component: Component) -> Network | None:
     """Return the graph behind the equations of a component, or None; decided exactly.
 
-    Floating point finds the graph.  That its cycles are the circuits is then a statement about the
-    reduced form X, whose entries must be ``±c_j / c_i``: it is checked modulo primes.
+    Floating point finds the graph, where the equations are no node balances as they are written by
+    adding them up.  That its cycles are the circuits is then a statement about the reduced form X:
+    its signs must be those of paths in the graph, and its entries ``±c_j / c_i``, which is checked
+    modulo primes.
     """
     network = recognise_network(component.equations)
+    if network is None:
+        network = recognise_network(_sparser(component.equations))
     if network is None:
         return None
     signs = component.reduced.tocsr().copy()
     signs.eliminate_zeros()
     signs.sort_indices()
     signs.data = np.sign(signs.data).astype(np.int64)
+    if not _are_paths(component, network, signs):
+        return None
     forms = component.modular.pairs()
     ratios = [residues.data * signs.data % prime for prime, residues in forms]
     if all(np.all(ratio == 1) for ratio in ratios):
         return replace(network, even=True)
     found = all(_are_ratios(*form, ratio) for form, ratio in zip(forms, ratios))
     return network if found else None
+
+
+def _are_paths(component: Component, network: Network, signs: sparse.csr_array) -> bool:
+    """Whether the signs of X are those of the paths between the ends of the free entries."""
+    import scipy.sparse as sparse
+
+    n, own = len(network.tail), np.sign(network.coefficient).astype(np.int64)
+    ends = np.concatenate([network.tail, network.head])
+    balances = sparse.csc_array(
+        (np.concatenate([own, -own]), (ends, np.tile(np.arange(n), 2))), shape=(network.nodes, n)
+    )
+    off = balances[:, component.pivots] @ signs - balances[:, component.free]
+    return not np.any(off.data)
+
+
+def _sparser(equations: sparse.csc_array) -> sparse.csc_array:
+    """Equations that say the same in fewer terms: a total of cells becomes one of subtotals."""
+    import scipy.sparse as sparse
+
+    by_row = equations.tocsr()
+    rows = [
+        dict(zip(by_row.indices[start:stop].tolist(), by_row.data[start:stop].tolist()))
+        for start, stop in pairwise(by_row.indptr.tolist())
+    ]
+    columns = np.split(equations.indices, equations.indptr[1:-1])
+    within = [set(column.tolist()) for column in columns]
+    steps, changed = 0, True
+    while changed and steps < MOST_TERMS:
+        changed = False
+        for i in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
+            ratios: dict[int, Counter[float]] = {}
+            for j, value in rows[i].items():
+                for other in within[j] - {i}:
+                    ratios.setdefault(other, Counter())[value / rows[other][j]] += 1
+                steps += len(within[j])
+            gain, other = max(
+                ((max(of.values()) + of.total() - len(rows[k]), k) for k, of in ratios.items()),
+                default=(0, 0),
+            )
+            if gain <= 0:
+                continue
+            changed, ratio = True, ratios[other].most_common(1)[0][0]
+            for j, value in rows[other].items():
+                left = rows[i].pop(j, 0.0) - ratio * value
+                within[j].discard(i)
+                if abs(left) > RELATIVE * abs(ratio * value):
+                    rows[i][j] = left
+                    within[j].add(i)
+    places = [(i, j) for i, row in enumerate(rows) for j in row]
+    values = [value for row in rows for value in row.values()]
+    return sparse.csc_array((values, tuple(np.transpose(places))), shape=equations.shape)
 
 
 def _are_ratios(prime: int, residues: sparse.csr_array, ratio: Residues) -> bool:

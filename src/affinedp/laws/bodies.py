@@ -35,7 +35,7 @@ from affinedp.errors import AffineDPError
 from affinedp.laws.base import Gauges
 from affinedp.laws.laplace import geometric_sample, geometric_variance
 from affinedp.laws.orbits import OrbitPolytope
-from affinedp.laws.polytope import MOST_LISTED, LatticeCones, Polytope, polytope_of
+from affinedp.laws.polytope import LatticeCones, Polytope, polytope_of
 from affinedp.laws.sampler.bodies import AxesNoise, ConeNoise, StairsNoise
 from affinedp.laws.sampler.one_sum import OneSumNoise
 from affinedp.laws.sampler.words import Source, system_bytes
@@ -124,19 +124,8 @@ class HullPart(Locked):
         """Draw for simulation, shape (size, r)."""
         if not self.whole:
             return self.body.sample(size, generator) / self.rate
-        cones = self.cones
-        if cones.total > MOST_LISTED:
-            raise AffineDPError("the lattice is too fine to simulate: treat the data as real")
-        step = self.rate * float(cones.unit)
-        weights = np.exp(-step * np.concatenate([sums for _, _, sums in cones.boxes]))
-        boxes = np.concatenate([points for _, points, _ in cones.boxes])
-        owner = np.repeat(np.arange(len(cones.boxes)), [len(p) for _, p, _ in cones.boxes])
-        generators = np.stack([generators for generators, _, _ in cones.boxes])
-        chosen = generator.choice(len(weights), size, p=weights / weights.sum())
-        further = generator.geometric(-math.expm1(-step), (size, len(self.rows))) - 1
-        lengths = boxes[chosen] + further
-        drawn = np.einsum("na,nai->ni", lengths, generators[owner[chosen]])
-        return np.asarray(np.rint(drawn))
+        drawn = ConeNoise(self.cones, Fraction(self.rate)).draw(size, generator.bytes)
+        return np.asarray(drawn, dtype=float)
 
 
 @dataclass(frozen=True, eq=False)

@@ -572,8 +572,8 @@ class LatticeCones(Locked):
         q/(1−q) and variance q/(1−q)².
         """
         step = rate * float(self.unit)
-        mean = 1 / math.expm1(step)
-        variance = math.exp(step) * mean * mean
+        mean = math.exp(-step) / -math.expm1(-step)
+        variance = mean / -math.expm1(-step)
         moment = np.zeros((self.dimension, self.dimension))
         total = 0.0
         for generators, points, sums in self.boxes:

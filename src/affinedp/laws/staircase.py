@@ -239,11 +239,11 @@ def best_first(width: float, rate: float) -> float:
 
 def best_whole_first(width: int, rate: float) -> int:
     """Return the first step of least variance on whole numbers."""
-    tried = np.arange(1, width + 1)
+    tried = range(1, width + 1)
     if width > MOST_TRIED:
         near = round(best_first(float(width), rate))
-        tried = np.clip(np.arange(near - 3, near + 4), 1, width)
-    return int(min(tried.tolist(), key=lambda first: whole_variance(width, first, rate)))
+        tried = range(max(near - 3, 1), min(near + 3, width) + 1)
+    return min(tried, key=lambda first: whole_variance(width, first, rate))
 
 
 def real_top(width: float, first: float, rate: float) -> float:

@@ -4,10 +4,11 @@ Let every circuit have entries that differ by a factor of at most κ̄ (1 for ne
 equations, whose circuits are ±1 up to the scales of the entries).  For weights y ≥ 0 and
 ``Σ = F K (Kᵀ diag(y) K)⁻¹ Kᵀ Fᵀ`` every scaled circuit v of a component has
 
-    ‖Λ⁺F v‖² ≤ Σ_i y_i v_i² ≤ (κ̄ max μ)² · (sum of the q + 1 largest y_i),
+    ‖Λ⁺F v‖² ≤ Σ_i y_i v_i² ≤ (κ̄ max μ)² · (sum of the ``longest`` largest y_i),
 
-because it has at most q + 1 entries there, q being the component's rank.  No list is
-needed; the price is that the bound need not be attained.
+because it has no more entries there: one more than the component's rank, and in a network whose
+edges go between two sides twice as many as the smaller side has nodes.  No list is needed; the
+price is that the bound need not be attained.
 """
 
 from __future__ import annotations
@@ -188,7 +189,7 @@ class UnlistedPart:
 
     entries: IntArray
     kernel: FloatArray
-    rank: int
+    longest: int  # how many entries a circuit has at most
     scale: FloatArray
     reach: float  # κ̄ times the largest scaled μ
     network: Network | None = None
@@ -232,7 +233,7 @@ class UnlistedCircuits(Proof):
                 continue
             y = self.weights[part.entries]
             factor = domination_factor(part.kernel, y, image)
-            most = top_sum(y / part.scale**2, part.rank + 1)
+            most = top_sum(y / part.scale**2, part.longest)
             square = max(square, factor * most * part.reach**2)
         upper = float(np.sqrt(square)) * (1 + ROUNDING) * (1 + whitened.error)
         return Largest(
@@ -243,7 +244,7 @@ class UnlistedCircuits(Proof):
     def longest(self, adjacency: Adjacency) -> float:
         """Return a bound on ``Σ|v_i|`` over all neighbour directions v, none of them listed."""
         parts = unlisted_parts(adjacency, self.imbalance or None, None)
-        return max((part.rank + 1) * part.reach / float(part.scale.min()) for part in parts)
+        return max(part.longest * part.reach / float(part.scale.min()) for part in parts)
 
     def scaled(self, factor: float) -> UnlistedCircuits:
         """Return the proof for noise that is larger by a factor."""
@@ -289,7 +290,7 @@ def unlisted_parts(
         raise AffineDPError(f"imbalance is a factor of at least 1, not {imbalance!r}")
     mu = adjacency.mu
     parts = [
-        UnlistedPart(np.array([i]), np.ones((1, 1)), 0, np.ones(1), float(mu[i]))
+        UnlistedPart(np.array([i]), np.ones((1, 1)), 1, np.ones(1), float(mu[i]))
         for i in adjacency.loose_entries
     ]
     for component in adjacency.bound_components:
@@ -303,13 +304,12 @@ def unlisted_parts(
                 cause.limit if cause is not None else 0,
             )
         scale, factor = np.ones(len(component.entries)), imbalance or 1.0
+        longest = component.rank + 1
         if imbalance is None and network is not None:
-            scale = np.abs(network.coefficient)
+            scale, longest = np.abs(network.coefficient), network.longest
         reach = factor * float((mu[component.entries] * scale).max())
         kernel = component.kernel()
         parts.append(
-            UnlistedPart(
-                component.entries, kernel, component.rank, scale, reach, network, imbalance
-            )
+            UnlistedPart(component.entries, kernel, longest, scale, reach, network, imbalance)
         )
     return [part for part in parts if part.reach > 0]

@@ -153,19 +153,11 @@ def cycles_of(adjacency: Adjacency) -> list[Cycles] | None:
 
 def _sides(entries: IntArray, network: Network) -> tuple[tuple[frozenset[int], ...], ...]:
     """The entries at the nodes of a connected network, by side."""
-    import scipy.sparse as sparse
-    from scipy.sparse.csgraph import breadth_first_order
-
-    tail, head, count = network.tail, network.head, network.nodes
-    links = (np.ones(len(tail)), (tail, head))
-    graph = sparse.csr_array(links, shape=(count, count))
-    order, before = breadth_first_order(graph, int(tail[0]), directed=False)
-    side = np.zeros(count, dtype=np.int64)
-    for node in order[1:].tolist():
-        side[node] = 1 - side[before[node]]
-    if not np.all(side[tail] != side[head]):
-        side[:] = 0
-    stars = {int(node): entries[(tail == node) | (head == node)] for node in order}
+    tail, head, side = network.tail, network.head, network.side
+    stars = {
+        node: entries[(tail == node) | (head == node)]
+        for node in np.unique(np.concatenate([tail, head])).tolist()
+    }
     return tuple(
         tuple(frozenset(star.tolist()) for node, star in stars.items() if side[node] == one)
         for one in range(int(side.max()) + 1)
