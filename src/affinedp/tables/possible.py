@@ -397,6 +397,28 @@ class Fitted:
         return strategy.reach_of_sums(self.law, np.outer(below, terms), outside)
 
 
+@dataclass(frozen=True, eq=False)
+class Obeyed(Fitted):
+    """Noise whose estimates leave out what is impossible: nothing is fitted."""
+
+    @property
+    def fits(self) -> dict[int, _Fit]:
+        """Nothing."""
+        return {}
+
+    def variances(self, chosen: tuple[int, ...]) -> FloatArray:
+        """Return the variance of every cell of a margin."""
+        return self._somebody(chosen, self.strategy.node_variances(self.law, chosen))
+
+    def reaches(self, chosen: tuple[int, ...], outside: float) -> FloatArray:
+        """Return how far every cell of a margin is from the truth."""
+        return self._somebody(chosen, self.strategy.node_reaches(self.law, chosen, outside))
+
+    def _somebody(self, chosen: tuple[int, ...], found: FloatArray) -> FloatArray:
+        nobody = self.nobody(chosen)
+        return np.where(nobody, 0.0, np.broadcast_to(found.reshape(1, -1), (1, len(nobody))))
+
+
 def _crossed(parts: Sequence[FloatArray], start: FloatArray) -> FloatArray:
     """The Kronecker product."""
     kron: Any = np.kron
