@@ -44,7 +44,8 @@ def least_intervals(
     """Return widths of intervals, and rates of (locally) least weighted squared error.
 
     ``cost`` is that of all that a margin asks for; ``tied`` are attributes in rules, which say what
-    is possible.  Nothing is returned where that is not known, or values are too many.
+    is possible.  Nothing is returned where that is not known, values are too many, or
+    intervals do not pay.
     """
     grouped = [j for j, one in enumerate(workloads) if one is not None or j in tied]
     own = [(sizes[j], workloads[j] is not None) for j in grouped]
@@ -61,6 +62,8 @@ def least_intervals(
 
     best = min(_candidates(own), key=lambda widths: swept(widths, 1)[0])
     y = swept(best, SWEEPS)[1]
+    if np.count_nonzero(y) == 1:  # noise on cells alone is compared anyway
+        return None
     return [row for row, rate in zip(best, y.tolist()) if rate], y[y > 0]
 
 
