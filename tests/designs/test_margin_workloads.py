@@ -462,6 +462,7 @@ def test_releases_on_intervals_agree_and_hold_where_nobody_is():
     assert held.min() / 400 >= 0.9 - 6 * math.sqrt(0.09 / 400)
     assert (half[:5] == 0).all()
     assert "impossible" in design.guarantee.neighbours
+    assert "compared with was not fitted" in " ".join(str(design.report()).split())
 
 
 def test_tables_of_prefixes_and_ranges():

@@ -44,10 +44,6 @@ PUBLISHED = ("count", "lower", "upper")
 # Numbers that the tables of all places may hold, with 32 bits each.
 MOST_CELLS = 2_000_000_000
 ZEROS = "; nobody has a combination of labels that is impossible, in both"
-UNFITTED = (
-    "; this and what follows is said of noise for all combinations of labels: fitted to those that "
-    "are possible there is less, which is not certified to be the least"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -669,7 +665,7 @@ class MarginDesign(Locked):
         if self.fitted is not None:
             told = {**dict(report.promise), "neighbours": self.guarantee.neighbours}
             totals = (
-                (label, text + UNFITTED if label == "optimality" else text)
+                (label, text + self.fitted.remark if label == "optimality" else text)
                 for label, text in report.totals
             )
             report = replace(report, promise=tuple(told.items()), totals=tuple(totals))

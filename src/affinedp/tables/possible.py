@@ -17,7 +17,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,6 +126,11 @@ class Fitted:
     strategy: OfMargins | OfPlaces
     law: Law
     possible: Possible
+    # what reports say beside what the noise is compared with
+    remark: ClassVar[str] = (
+        "; this and what follows is said of noise for all combinations of labels: fitted to those "
+        "that are possible there is less, which is not certified to be the least"
+    )
 
     def __post_init__(self) -> None:
         _ = self.fits  # what cannot be fitted is refused when noise is designed
@@ -400,6 +405,11 @@ class Fitted:
 @dataclass(frozen=True, eq=False)
 class Obeyed(Fitted):
     """Noise whose estimates leave out what is impossible: nothing is fitted."""
+
+    remark = (
+        "; what it is compared with was not fitted to the combinations that are possible, "
+        "and has less noise then"
+    )
 
     @property
     def fits(self) -> dict[int, _Fit]:
