@@ -13,6 +13,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from affinedp.arrays import FloatArray
 from affinedp.domains.crossed import Sets, cells_of
@@ -37,48 +38,68 @@ def least_intervals(
     wanted: Sets,
     cost: FloatArray,
     budget: float,
+    tied: Sequence[int] = (),
+    possible: NDArray[np.bool_] | None = None,
 ) -> tuple[Widths, FloatArray] | None:
     """Return widths of intervals, and rates of (locally) least weighted squared error.
 
-    ``cost`` is that of all that a margin asks for.  Nothing is returned where values are too many.
+    ``cost`` is that of all that a margin asks for; ``tied`` are attributes in rules, which say what
+    is possible.  Nothing is returned where that is not known, values are too many, or
+    intervals do not pay.
     """
-    own = [n for n, one in zip(sizes, workloads) if one is not None]
-    if math.prod(own) > MOST_VALUES or math.prod(map(float, sizes)) > MOST_CELLS:
+    grouped = [j for j, one in enumerate(workloads) if one is not None or j in tied]
+    own = [(sizes[j], workloads[j] is not None) for j in grouped]
+    if len(tied) > 0 and possible is None:
         return None
-    asked = _asked(sizes, workloads, wanted, cost)
-    first = [
-        (_swept(own, widths, asked, budget, 1)[0], place, widths)
-        for place, widths in enumerate(_candidates(own))
-    ]
-    best = min(first)[-1]
-    y = _swept(own, best, asked, budget, SWEEPS)[1]
+    if math.prod(n for n, _ in own) > MOST_VALUES or math.prod(map(float, sizes)) > MOST_CELLS:
+        return None
+    able = slice(None) if possible is None else np.flatnonzero(possible)
+    asked = _asked(sizes, workloads, grouped, wanted, cost)[able][:, able]
+
+    def swept(widths: Widths, sweeps: int) -> tuple[float, FloatArray]:
+        each = [grouping([n for n, _ in own], row)[:, able] for row in widths]
+        return _swept([G.T @ G for G in each], asked, budget, sweeps)
+
+    best = min(_candidates(own), key=lambda widths: swept(widths, 1)[0])
+    y = swept(best, SWEEPS)[1]
+    if np.count_nonzero(y) == 1:  # noise on cells alone is compared anyway
+        return None
     return [row for row, rate in zip(best, y.tolist()) if rate], y[y > 0]
 
 
 def _asked(
-    sizes: Sequence[int], workloads: Sequence[Workload | None], wanted: Sets, cost: FloatArray
+    sizes: Sequence[int],
+    workloads: Sequence[Workload | None],
+    grouped: Sequence[int],
+    wanted: Sets,
+    cost: FloatArray,
 ) -> FloatArray:
     """C: the Gram matrices of all margins, by what their mean error costs."""
     total = np.zeros(())
     for A, weight in zip(wanted.tolist(), cost.tolist()):
-        grams = [
-            one.gram / one.rows if A >> j & 1 else np.ones((one.size, one.size))
-            for j, one in enumerate(workloads) if one is not None
-        ]  # fmt: skip
-        out = sum(1 << j for j, one in enumerate(workloads) if one is None and not A >> j & 1)
+        grams = []
+        for j in grouped:
+            one, n = workloads[j], sizes[j]
+            own = np.eye(n) / n if one is None else one.gram / one.rows
+            grams.append(own if A >> j & 1 else np.ones((n, n)))
+        out = sum(1 << j for j in range(len(sizes)) if j not in grouped and not A >> j & 1)
         total = total + weight * cells_of(sizes, out) * crossed_rows(grams)
     return total
 
 
-def _candidates(sizes: Sequence[int]) -> Iterator[Widths]:
-    """All combinations of widths along every attribute; values are the first."""
+def _candidates(own: Sequence[tuple[int, bool]]) -> Iterator[Widths]:
+    """All combinations of widths along every attribute; values are the first.
+
+    Attributes have a number of values, and intervals or not.
+    """
     seen = []
-    steps = max(LEAST_STEPS, min(MOST_STEPS, 4 * MOST_VALUES // math.prod(sizes)))
+    values = math.prod(n for n, _ in own)
+    steps = max(LEAST_STEPS, min(MOST_STEPS, 4 * MOST_VALUES // values))
     for levels, step in itertools.product((2, 3), range(steps)):
         each = []
-        for n in sizes:
+        for n, wide in own:
             branches = math.ceil((1 + step / steps) * n ** (1 / levels))
-            each.append([1, *(branches**k for k in range(1, levels) if branches**k < n)])
+            each.append([1, *(branches**k for k in range(1, levels) if wide and branches**k < n)])
         found = list(itertools.product(*each))
         if found not in seen:
             seen.append(found)
@@ -86,12 +107,10 @@ def _candidates(sizes: Sequence[int]) -> Iterator[Widths]:
 
 
 def _swept(
-    sizes: Sequence[int], widths: Widths, asked: FloatArray, budget: float, sweeps: int
+    grams: Sequence[FloatArray], asked: FloatArray, budget: float, sweeps: int
 ) -> tuple[float, FloatArray]:
     """The error and the rates of so many steps."""
-    each = [grouping(sizes, row) for row in widths]
-    grams = [np.asarray(G.T @ G) for G in each]
-    y = np.full(len(widths), budget / len(widths))
+    y = np.full(len(grams), budget / len(grams))
     best, rates = math.inf, y
     for _ in range(sweeps):
         inverse = np.linalg.inv(sum(2 * np.sinh(r / 2) ** 2 * G for r, G in zip(y.tolist(), grams)))

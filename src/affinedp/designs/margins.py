@@ -173,9 +173,13 @@ def designed_margins(
     law: Literal["auto", "gaussian", "laplace"],
     releases: int,
     weights: ArrayLike | None = None,
-    intervals: bool = True,
+    tied: Sequence[int] = (),
+    possible: NDArray[np.bool_] | None = None,
 ) -> Mechanism:
-    """Design margins; noise on intervals of values is not for who fits them to what is possible."""
+    """Design margins; of some attributes only these combinations are possible, in one row.
+
+    Noise on intervals of values knows it; other noise is fitted to it later.
+    """
     shape = checked_sizes(sizes)
     check_attributes(len(shape), adjacency)
     domain = Crossed(shape, LEAST[adjacency])
@@ -192,7 +196,8 @@ def designed_margins(
     rows = [one.rows if one else n for one, n in zip(asked or [None] * len(shape), shape)]
     cells = np.array([float(cells_of(rows, A)) for A in wanted.tolist()])
     cost = margin_weights(wanted, weights, "weights") * (cells if objective == "sum" else 1.0)
-    ask = _Question(people, wanted, blocks, shares, cells, cost, objective, asked, intervals)
+    ask = _Question(people, wanted, blocks, shares, cells, cost, objective, asked)
+    ask = replace(ask, tied=tuple(tied), possible=possible)
     found: list[tuple[str, Mechanism]] = []
     if law != "laplace" and delta > 0:
         drawn = sum(math.prod(n - 1 for n in domain.shape(B)) for B in blocks.tolist())
@@ -223,9 +228,10 @@ class _Question:
     cells: FloatArray
     cost: FloatArray
     objective: Objective
-    workloads: tuple[Workload | None, ...]
-    # whether noise may be on intervals of values
-    intervals: bool
+    workloads: tuple[Workload | None, ...] = ()
+    # attributes in rules, and which combinations of them and of those with a workload are possible
+    tied: tuple[int, ...] = ()
+    possible: NDArray[np.bool_] | None = None
 
     @property
     def domain(self) -> Crossed:
@@ -321,7 +327,7 @@ def _laplace(ask: _Question, epsilon: float) -> list[tuple[str, Mechanism]]:
     if full[0] in measured and (y > 0).sum() > 1:
         # what people do today, compared by what is really to be least
         found.append((ADD_UP, _whole_noise(ask, full, np.ones(1), budget)))
-    if ask.workloads and ask.intervals and budget >= LEAST_RATE:
+    if ask.workloads and budget >= LEAST_RATE:
         found.append(("intervals of values", _on_intervals(ask, budget)))
     return [(name, one) for name, one in found if one is not None]
 
@@ -351,7 +357,8 @@ def _whole_noise(
 def _on_intervals(ask: _Question, budget: Fraction) -> Mechanism | None:
     """Whole Laplace noise on intervals of values, if there are not too many."""
     sizes = ask.domain.sizes
-    made = least_intervals(sizes, ask.workloads, ask.wanted, ask.cost, float(budget))
+    rules = ask.tied, ask.possible
+    made = least_intervals(sizes, ask.workloads, ask.wanted, ask.cost, float(budget), *rules)
     rates = None if made is None else scaled_rates(made[1], budget)
     if made is None or rates is None or min(rates) < LEAST_RATE:
         return None
@@ -361,6 +368,7 @@ def _on_intervals(ask: _Question, budget: Fraction) -> Mechanism | None:
         chosen_margins(ask.wanted.tolist()),
         np.array(made[0]),
         np.minimum(weights, weights.min() * FARTHEST),
+        *rules,
         workloads=ask.workloads,
     )
     law = counted_law(rates, strategy.cells)

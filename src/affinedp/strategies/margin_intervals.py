@@ -59,7 +59,8 @@ class CountedIntervals(WholeCells, OfMargins):
 
     Along attributes with a workload values are grouped in intervals.  With Gᵢ for what adds them
     up, least squares give the values of these attributes, for every cell of the others by itself,
-    the precision ``X = Σ wᵢ GᵢᵀGᵢ``.
+    the precision ``X = Σ wᵢ GᵢᵀGᵢ``.  Attributes in rules (``tied``) stand beside them, with
+    intervals of one value; combinations that nobody can have are left out of Gᵢ.
     """
 
     kind = "counted intervals"
@@ -67,11 +68,15 @@ class CountedIntervals(WholeCells, OfMargins):
     widths: Any = field(repr=False)
     # how much each of these tables counts
     weights: Any = field(repr=False)
+    # other attributes whose combinations with these somebody can have or not
+    tied: tuple[int, ...] = ()
+    # which combinations of grouped attributes somebody can have, in one row; None for all of them
+    possible: Any = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         widths = np.asarray(frozen(np.asarray(self.widths, dtype=np.int64)))
-        if self.domain.public or not self.grouped:
+        if self.domain.public or not any(self.workloads):
             raise AffineDPError("intervals are for attributes with a workload, and people who join")
         if widths.shape != (len(widths), len(self.grouped)) or widths.min(initial=1) < 1:
             raise AffineDPError("intervals need a width for every attribute with a workload")
@@ -79,6 +84,11 @@ class CountedIntervals(WholeCells, OfMargins):
             raise AffineDPError("values that get no noise themselves do not follow from intervals")
         object.__setattr__(self, "widths", widths)
         self._keep_positive("weights", (len(widths),), "table of intervals needs a positive weight")
+        cells = math.prod(self.sizes[j] for j in self.grouped)
+        able = np.ones(cells, bool) if self.possible is None else np.asarray(frozen(self.possible))
+        if able.shape != (cells,) or able.dtype != bool:
+            raise AffineDPError("one truth value says of every combination whether it is possible")
+        object.__setattr__(self, "possible", locked(able))
         _ = self.gains  # what is too far apart is refused before anything is charged
 
     @property
@@ -88,8 +98,9 @@ class CountedIntervals(WholeCells, OfMargins):
 
     @cached_property
     def grouped(self) -> tuple[int, ...]:
-        """The attributes with a workload."""
-        return tuple(j for j, one in enumerate(self.workloads) if one is not None)
+        """The attributes with a workload, and those in rules."""
+        asked = {j for j, one in enumerate(self.workloads) if one is not None}
+        return tuple(sorted(asked.union(self.tied)))
 
     @cached_property
     def _shapes(self) -> list[list[int]]:
@@ -147,11 +158,13 @@ class CountedIntervals(WholeCells, OfMargins):
     def gains(self) -> tuple[FloatArray, ...]:
         """What values of grouped attributes take of the boxes of every table."""
         sizes = [self.sizes[j] for j in self.grouped]
-        each = [grouping(sizes, row) for row in self.widths.tolist()]
-        precision = sum(float(w) * G.T @ G for w, G in zip(self.weights, each))
-        inverse = np.asarray(np.linalg.pinv(precision, hermitian=True))
+        each = [grouping(sizes, row) * self.possible for row in self.widths.tolist()]
+        precision: Any = sum(float(w) * G.T @ G for w, G in zip(self.weights, each))
+        able = self.possible
+        inverse = np.zeros(precision.shape)
+        inverse[np.ix_(able, able)] = np.linalg.pinv(precision[able][:, able], hermitian=True)
         found = tuple(float(w) * inverse @ G.T for w, G in zip(self.weights, each))
-        off = sum(gain @ G for gain, G in zip(found, each)) - np.eye(len(inverse))
+        off = sum(gain @ G for gain, G in zip(found, each)) - np.diag(able.astype(float))
         if not np.abs(off).max() < LARGEST_BIAS:
             raise AffineDPError("weights of intervals are too far apart for double precision")
         return locked(found)
@@ -204,9 +217,9 @@ class CountedIntervals(WholeCells, OfMargins):
         """What a margin asks for along grouped attributes, one row per number."""
         each = []
         for j in self.grouped:
-            workload = self.workloads[j]
-            assert workload is not None
-            each.append(workload.matrix if j in chosen else np.ones((1, self.sizes[j])))
+            workload, n = self.workloads[j], self.sizes[j]
+            own = np.eye(n) if workload is None else workload.matrix
+            each.append(own if j in chosen else np.ones((1, n)))
         return crossed_rows(each)
 
     def _beside(self, chosen: tuple[int, ...]) -> int:

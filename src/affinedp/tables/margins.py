@@ -12,6 +12,7 @@ import numpy as np
 
 from affinedp.arrays import FloatArray, IntArray
 from affinedp.budget.ledger import Ledger
+from affinedp.designs.least_intervals import MOST_VALUES
 from affinedp.designs.margins import designed_margins
 from affinedp.designs.places import design_tree_margins
 from affinedp.domains.crossed import MOST_PEOPLE, MOST_RECORDS, counts_of_records
@@ -25,6 +26,7 @@ from affinedp.privacy.guarantee import Guarantee
 from affinedp.show.page import FOLDED_OUTPUTS, Report
 from affinedp.show.report import grouped_report, headline
 from affinedp.strategies.margin_blocks import MarginTables
+from affinedp.strategies.margin_intervals import CountedIntervals
 from affinedp.strategies.margin_workloads import Workload
 from affinedp.strategies.margins import OfMargins
 from affinedp.strategies.places import OfPlaces
@@ -32,7 +34,7 @@ from affinedp.tables.counting import label_codes, people_of
 from affinedp.tables.describe import MARGINS, Description, check_labels, choice, written_file
 from affinedp.tables.frames import polars_of
 from affinedp.tables.places import Places, place_numbers, places_of
-from affinedp.tables.possible import Fitted, Possible
+from affinedp.tables.possible import Fitted, Obeyed, Possible
 from affinedp.tables.refusals import TableError, closest, declared, is_label, named_labels
 from affinedp.tables.report import GRAND_TOTAL, ROUNDED, draw_bars, published_numbers
 from affinedp.tables.table_functions import margin_function
@@ -42,10 +44,6 @@ PUBLISHED = ("count", "lower", "upper")
 # Numbers that the tables of all places may hold, with 32 bits each.
 MOST_CELLS = 2_000_000_000
 ZEROS = "; nobody has a combination of labels that is impossible, in both"
-UNFITTED = (
-    "; this and what follows is said of noise for all combinations of labels: fitted to those that "
-    "are possible there is less, which is not certified to be the least"
-)
 
 
 @dataclass(frozen=True, eq=False)
@@ -406,24 +404,50 @@ class MarginRelease(Description):
         if self.places is None:
             asked = enumerate(one.workload for one in self.asked.values())
             workloads = {j: workload for j, workload in asked if workload is not None}
-            mechanism = designed_margins(
-                self.sizes, chosen, objective=self.objective, workloads=workloads,
-                intervals=self.possible is None, **promise,
-            )  # fmt: skip
-        else:
-            leaves, cells = len(self.tree.nodes(self.tree.names[-1])), math.prod(self.sizes)
-            if leaves * cells > MOST_CELLS:
-                raise AffineDPError(
-                    f"{leaves:,} places × {cells:,} cells are too many for memory: leave out an "
-                    "attribute, or group its labels"
+            made = [
+                designed_margins(
+                    self.sizes, chosen, objective=self.objective, workloads=workloads,
+                    **rules, **promise,
                 )
-            mechanism = design_tree_margins(
-                self.tree.parent, self.sizes, chosen, node_weights=self._node_weights(), **promise
+                for rules in self._rules(workloads)
+            ]  # fmt: skip
+            designs = list(map(self._fitted, made))
+            # noise is compared after it is fitted
+            return designs[0] if len(designs) == 1 else min(designs, key=self._error)
+        leaves, cells = len(self.tree.nodes(self.tree.names[-1])), math.prod(self.sizes)
+        if leaves * cells > MOST_CELLS:
+            raise AffineDPError(
+                f"{leaves:,} places × {cells:,} cells are too many for memory: leave out an "
+                "attribute, or group its labels"
             )
+        mechanism = design_tree_margins(
+            self.tree.parent, self.sizes, chosen, node_weights=self._node_weights(), **promise
+        )
+        return self._fitted(mechanism)
+
+    def _error(self, design: MarginDesign) -> float:
+        """The sum of the variances of all cells of all margins, or the largest of them."""
+        each = [design.variances(chosen) for chosen in design.wanted]
+        if self.objective == "largest":
+            return float(max(one.max() for one in each))
+        return math.fsum(design.cells(A) * float(one.mean()) for A, one in zip(design.wanted, each))
+
+    def _fitted(self, mechanism: Mechanism) -> MarginDesign:
+        """The noise with all cells that are needed where something is impossible."""
         wanted: Any = mechanism.strategy
         if self.possible is not None:
             mechanism = replace(mechanism, strategy=self.possible.with_cells(wanted))
         return MarginDesign(self, mechanism, wanted.margins)
+
+    def _rules(self, workloads: Mapping[int, Any]) -> list[dict[str, Any]]:
+        """What noise knows about combinations that are possible: nothing, and where it can all."""
+        if self.possible is None:
+            return [{}]
+        tied = sorted({j for attributes, _ in self.possible.groups for j in attributes})
+        every = sorted({*tied, *workloads})
+        if not workloads or math.prod(self.sizes[j] for j in every) > MOST_VALUES:
+            return [{"tied": tied}]
+        return [{"tied": tied}, {"tied": tied, "possible": self.possible.counts(every).ravel() > 0}]
 
     def release(
         self,
@@ -540,7 +564,8 @@ class MarginDesign(Locked):
         possible = self.description.possible
         if possible is None:
             return None
-        return Fitted(self.strategy, self.mechanism.noise, possible)
+        knows = isinstance(self.strategy, CountedIntervals)
+        return (Obeyed if knows else Fitted)(self.strategy, self.mechanism.noise, possible)
 
     def cells(self, chosen: Iterable[int]) -> int:
         """Return how many cells a margin has at one place.
@@ -643,7 +668,7 @@ class MarginDesign(Locked):
         if self.fitted is not None:
             told = {**dict(report.promise), "neighbours": self.guarantee.neighbours}
             totals = (
-                (label, text + UNFITTED if label == "optimality" else text)
+                (label, text + self.fitted.remark if label == "optimality" else text)
                 for label, text in report.totals
             )
             report = replace(report, promise=tuple(told.items()), totals=tuple(totals))

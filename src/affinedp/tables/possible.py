@@ -17,7 +17,7 @@ import operator
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,6 +126,11 @@ class Fitted:
     strategy: OfMargins | OfPlaces
     law: Law
     possible: Possible
+    # what reports say beside what the noise is compared with
+    remark: ClassVar[str] = (
+        "; this and what follows is said of noise for all combinations of labels: fitted to those "
+        "that are possible there is less, which is not certified to be the least"
+    )
 
     def __post_init__(self) -> None:
         _ = self.fits  # what cannot be fitted is refused when noise is designed
@@ -395,6 +400,33 @@ class Fitted:
             strategy.tree.leaves_below if isinstance(strategy, CountedPlaces) else np.ones(1, int)
         )
         return strategy.reach_of_sums(self.law, np.outer(below, terms), outside)
+
+
+@dataclass(frozen=True, eq=False)
+class Obeyed(Fitted):
+    """Noise whose estimates leave out what is impossible: nothing is fitted."""
+
+    remark = (
+        "; what it is compared with was not fitted to the combinations that are possible, "
+        "and has less noise then"
+    )
+
+    @property
+    def fits(self) -> dict[int, _Fit]:
+        """Nothing."""
+        return {}
+
+    def variances(self, chosen: tuple[int, ...]) -> FloatArray:
+        """Return the variance of every cell of a margin."""
+        return self._somebody(chosen, self.strategy.node_variances(self.law, chosen))
+
+    def reaches(self, chosen: tuple[int, ...], outside: float) -> FloatArray:
+        """Return how far every cell of a margin is from the truth."""
+        return self._somebody(chosen, self.strategy.node_reaches(self.law, chosen, outside))
+
+    def _somebody(self, chosen: tuple[int, ...], found: FloatArray) -> FloatArray:
+        nobody = self.nobody(chosen)
+        return np.where(nobody, 0.0, np.broadcast_to(found.reshape(1, -1), (1, len(nobody))))
 
 
 def _crossed(parts: Sequence[FloatArray], start: FloatArray) -> FloatArray:
