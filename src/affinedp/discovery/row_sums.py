@@ -250,8 +250,10 @@ def _is_grand_total(table: ExactTable, found: RowSums) -> bool:
 def _by_label(table: ExactTable, found: list[RowSums]) -> list[tuple[str, tuple[str, ...]]]:
     """The same by the labels of their columns, joined as a table file joins several.
 
-    Nothing where these do not name every row, or where a sum does not hold in every column.
+    Nothing where a sum does not hold in every column, or where these do not name every row.
     """
+    if any(one.not_columns for one in found):
+        return []
     if table.row_names is not None:
         return _by_name(table, found)
     keys = {name for one in found for name in (one.label, *one.others)}
@@ -268,9 +270,12 @@ def _by_name(
 ) -> list[tuple[str, tuple[str, ...]]]:
     """The total rows of all columns and their parts, by the names of the rows."""
     named = table.row_name if names is None else names.__getitem__
-    if any(one.not_columns for one in found):
-        return []
-    return [(named(row), tuple(map(named, parts))) for one in found for row, parts in one.groups]
+    return [
+        (named(row), tuple(map(named, parts)))
+        for one in found
+        if not one.not_columns
+        for row, parts in one.groups
+    ]
 
 
 # ---------------------------------------------------------------------- without labels

@@ -222,9 +222,10 @@ class Guarantee(Locked):
             raise AffineDPError(f"delta must lie in [0, 1), not {delta!r}")
         if not 0.0 <= _number(tolerance, "tolerance") < 1.0:
             raise AffineDPError(f"tolerance must lie in [0, 1), not {tolerance!r}")
-        if not _number(epsilon, "epsilon") >= 0.0:
+        asked = _number(epsilon, "epsilon")
+        if asked < 0.0:
             raise AffineDPError(f"epsilon must be at least 0, not {epsilon!r}")
-        return bool(self.delta(epsilon * (1.0 + tolerance)) <= delta)
+        return bool(self.delta(asked * (1.0 + tolerance)) <= delta)
 
     def keeps_asked(self) -> bool:
         """Whether what was asked for is kept; False, too, where nothing was asked for."""
