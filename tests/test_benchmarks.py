@@ -61,12 +61,12 @@ LOOPS = (
 BOTH = [
     (
         "docs/explanation/loops.md",
-        r"over a week, an aware controller there pays ([\d.]+) times, and ([\d.]+) times with",
+        r"room pays ([\d.]+) times with steps of 0.1 °C over a week, and ([\d.]+) times with",
         r"noise that is designed for them: ([\d.]+); with dither of six bits: ([\d.]+)\.\n",
     ),
     (
         "docs/explanation/sensors.md",
-        r"pays ([\d.]+) times the variance V for steps of 0.01 °C, ([\d.]+) with dither",
+        r"pays ([\d.]+) times the variance for steps of 0.01 °C, ([\d.]+) times with dither",
         r"with exact readings: ([\d.]+); with dither of six bits: ([\d.]+)\.\n",
     ),
 ]
