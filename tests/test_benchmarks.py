@@ -165,6 +165,16 @@ def test_the_literature_beside_ours_is_what_was_measured():
         assert gain is None or float(gain[1]) <= measured(*theirs) / measured(*ours), example
 
 
+def test_prefixes_without_delta_gain_what_was_measured():
+    changes = re.sub(r"\s+", " ", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    said = re.search(r"has (\S+) times less .* for 100 prefixes, (\S+) times for 1,000", changes)
+    for gain, count in zip(said.groups(), ("100", "1000"), strict=True):
+        assert float(gain) <= measured("squared error: alone, tree", count)
+    page = PAGES["docs/explanation/prefixes-and-places.md"]
+    share = re.search(r"for 100 prefixes ([\d.]+) of the error of", page)[1]
+    assert rounded_like(share, 1 / measured("squared error: alone, tree", "100"))
+
+
 def test_how_far_streams_are_from_the_best_is_what_was_measured():
     page = PAGES["docs/explanation/related.md"]
     mean = re.search(r"by ([\d.]+) % \(([\d.]+)–([\d.]+) % for n = 1024 and 4096\)", page).groups()
