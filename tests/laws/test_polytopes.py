@@ -143,7 +143,7 @@ def test_half_open_cones_partition_the_lattice(moves):
             if all(c > 0 or (c == 0 and not o) for c, o in zip(inside, cone.is_open)):
                 found[z] += 1
                 # the box point is the one of its coset, and the gauge is linear on the cone
-                lam = cone.box_point(z)
+                lam = cone.box_points(np.array([z]).T)[0].tolist()
                 assert all((c - p) % cone.determinant == 0 for c, p in zip(inside, lam))
                 assert body.gauge(list(map(F, z))) == cones.unit * F(sum(inside), cone.determinant)
     assert found == collections.Counter(box)

@@ -454,7 +454,9 @@ def _level(block: Block, budget: Budget) -> Iterator[tuple[float, FloatArray]]:
         cost = block.basis.T @ (share[:, None] * block.basis)
         floored = with_floor(cost, np.abs(block.directions).max(axis=0))[0]
         chosen, scales = best_free_set(rows, block.directions, floored, budget)
-        for strategy in (rows[chosen], rows[chosen] * scales[:, None]):
+        each = 1 / np.abs(rows[chosen] @ block.directions.T).max(axis=1)
+        for by in (np.ones(len(chosen)), each, scales):
+            strategy = rows[chosen] * by[:, None]
             variances, root = of(strategy)
             yield float(variances.max()), root
         share = share * (variances / variances.max())

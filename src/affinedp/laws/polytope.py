@@ -501,19 +501,21 @@ class Cone(Locked):
     adjoint: list[list[int]]  # determinant × inverse of the matrix with the generators as columns
     is_open: tuple[bool, ...]  # where λ_i runs through (0, 1] in place of [0, 1)
 
-    def box_point(self, coset: Sequence[int]) -> list[int]:
-        """Return determinant × λ of the point of the unit box in a coset."""
-        size = self.determinant
-        inside = [sum(map(int.__mul__, row, coset)) % size for row in self.adjoint]
-        return [size if o and c == 0 else c for c, o in zip(inside, self.is_open)]
+    def box_points(self, cosets: NDArray[Any] | None = None) -> NDArray[Any]:
+        """Return determinant × λ of the points of the unit box, as rows: of all, or some cosets.
 
-    def box_points(self) -> list[list[int]]:
-        """Return determinant × λ for all lattice points of the unit box."""
-        if self.determinant == 1:
-            return [self.box_point((0,) * len(self.generators))]
-        # Π [0, cosets_i) has one point of every coset of the lattice that the generators span
-        cosets = hermite_diagonal(self.generators)
-        return [self.box_point(c) for c in itertools.product(*map(range, cosets))]
+        Cosets are columns, of whole coordinates.
+        """
+        size = self.determinant
+        if cosets is None:
+            # Π [0, cosets_i) has one point of every coset of the lattice that the generators span
+            counts = hermite_diagonal(self.generators) if size > 1 else [1] * len(self.generators)
+            cosets = np.indices(counts).reshape(len(counts), -1)
+        # such products are below r · size², which fits: boxes that are listed are small
+        adjoint = np.array([[value % size for value in row] for row in self.adjoint])
+        inside = adjoint @ (cosets % size) % size
+        at_end = np.array(self.is_open)[:, None] & (inside == 0)
+        return np.asarray(np.where(at_end, size, inside).T)
 
 
 class LatticeCones(Locked):
@@ -555,7 +557,7 @@ class LatticeCones(Locked):
             return None
         found: dict[Fraction, list[tuple[Cone, list[int]]]] = {}
         for cone in self.cones:
-            for point in cone.box_points():
+            for point in cone.box_points().tolist():
                 found.setdefault(Fraction(sum(point), cone.determinant), []).append((cone, point))
         return dict(sorted(found.items()))
 
@@ -596,7 +598,7 @@ class LatticeCones(Locked):
             )
         found = []
         for cone in self.cones:
-            points = np.array(cone.box_points(), dtype=float) / cone.determinant
+            points = cone.box_points() / cone.determinant
             generators = np.array(cone.generators, dtype=float)
             found.append((generators, points, points.sum(axis=1)))
         return found
