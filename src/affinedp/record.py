@@ -184,17 +184,16 @@ class MechanismRecord(Part):
         shown : array of int
             Which.
         """
-        places = whole_array(shown, "shown")
-        outputs = len(self.strategy.names)
+        asked = len(shown) if isinstance(shown, Sequence) else np.size(shown)
+        if float(asked) ** 2 > MOST_NUMBERS:  # before a range of so many is read
+            raise AffineDPError(
+                f"the covariance would have {asked:,} × {asked:,} numbers; use "
+                "expected_squared_errors for the variances alone"
+            )
+        places, outputs = whole_array(shown, "shown"), len(self.strategy.names)
         if places.ndim != 1 or np.any((places < 0) | (places >= outputs)):
             raise AffineDPError(
                 f"shown must be a list of places of outputs, from 0 to {outputs - 1}"
-            )
-        outputs = len(places)
-        if float(outputs) ** 2 > MOST_NUMBERS:
-            raise AffineDPError(
-                f"the covariance would have {outputs:,} × {outputs:,} numbers; use "
-                "expected_squared_errors for the variances alone"
             )
         return self.noise.covariance(self.strategy.loadings()[places])
 
