@@ -251,12 +251,15 @@ def _distances(points: FloatArray, some: slice, norm: Norm) -> FloatArray:
     SciPy's ``cdist`` gives the same, but to load it takes longer than most answers.
     """
     n = points.shape[1]
-    moving = points[np.any(points, axis=1)]
+    others = np.count_nonzero(points, axis=1)
+    # what one column alone has is added once, to all its distances
+    alone = (np.abs(points[others == 1]) ** norm).sum(axis=0)
+    moving = points[others > 1]
     found = np.zeros((some.stop - some.start, n))
     few = max(1, CACHED_NUMBERS // n)
     for start in range(some.start, some.stop, few):
         stop = min(start + few, some.stop)
-        total = np.zeros((stop - start, n - start))
+        total = alone[start:stop, None] + alone[start:]
         gap = np.empty_like(total)
         for row in moving:
             np.subtract(row[start:stop, None], row[start:], out=gap)
