@@ -122,6 +122,28 @@ def left_words(epsilon: float) -> str:
     return f"{float(rounded):.6g}"
 
 
+def most_words(value: float, digits: int = 6) -> str:
+    """Write what is promised as "at most": never below it, unless only rounding is dropped.
+
+    Parameters
+    ----------
+    value : float
+        What is promised.
+    digits : int
+        How many.
+
+    Examples
+    --------
+    >>> most_words(1 / 12), most_words(0.1 + 0.2), most_words(1.2301, 2)
+    ('0.0833334', '0.3', '1.3')
+    """
+    text = f"{value:.{digits}g}"
+    if not math.isfinite(value) or float(text) >= value * (1 - 1e-12):
+        return text
+    step = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
+    return f"{value + step / 2:.{digits}g}"
+
+
 class EquationError(AffineDPError):
     """A text equation that is not one linear equation.
 

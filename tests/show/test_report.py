@@ -15,11 +15,11 @@ import scipy.sparse as sparse
 from rich.cells import cell_len
 
 import affinedp as adp
-from affinedp.errors import MissingExtraError
+from affinedp.errors import MissingExtraError, most_words
 from affinedp.laws.curves import GaussianCurve
 from affinedp.laws.gaussian import Gaussian
 from affinedp.mechanism import build
-from affinedp.show.page import Baseline, Report, groups_of, round_up
+from affinedp.show.page import Baseline, Report, groups_of
 from affinedp.show.plot import plot, strongest
 from affinedp.show.report import allowed_guess, best_guess, percent, report, who
 from affinedp.strategies.dense import Dense
@@ -142,13 +142,13 @@ def test_certified_gap_is_rounded_up(gaussian):
     stated = dict(report(gaussian).totals)["optimality"]
     assert stated.startswith("certified")
     assert float(stated.split("at most ")[1].split()[0]) >= gaussian.gap
-    assert float(round_up(0.12300001)) == 0.13
+    assert float(most_words(0.12300001, 2)) == 0.13
 
 
 @pytest.mark.parametrize("value", [1.0, 0.1, 1.2e-13, 123456.0, 0.99999, 5e-324])
 @pytest.mark.parametrize("digits", [1, 2, 5])
 def test_round_up_never_falls_below(value, digits):
-    written = float(round_up(value, digits))
+    written = float(most_words(value, digits))
     assert value <= written <= value * (1 + 10.0 ** (1 - digits)) + 5e-324
 
 

@@ -12,7 +12,7 @@ from typer import Argument, Option
 from affinedp.cli.commands import Answer
 from affinedp.cli.exits import KEPT, NOT_KEPT
 from affinedp.cli.output import finite, say_lines
-from affinedp.errors import AffineDPError, left_words
+from affinedp.errors import AffineDPError, left_words, most_words
 from affinedp.files.values import visible
 
 if TYPE_CHECKING:
@@ -141,7 +141,7 @@ def _loss(law: str, sensitivity: float) -> str:
     from affinedp.laws.curves import THREE_ATOMS, is_pure
 
     name = THREE_ATOMS.strip() if law.startswith(THREE_ATOMS) else law
-    return f"{name} {'ε' if is_pure(law) else 's'} = {sensitivity:.6g}"
+    return f"{name} {'ε' if is_pure(law) else 's'} = {most_words(sensitivity)}"
 
 
 def check(path: str = _LEDGER) -> Answer:

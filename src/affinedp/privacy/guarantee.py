@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from affinedp.arrays import EPS, FloatArray, within_range
-from affinedp.errors import AffineDPError, MissingExtraError
+from affinedp.errors import AffineDPError, MissingExtraError, most_words
 from affinedp.exact.numbers import real_array, rounded_up, whole_number
 from affinedp.laws.base import Law
 from affinedp.laws.curves import ComposedCurve, Curve, GaussianCurve, NoPromise, pair_of
@@ -335,7 +335,10 @@ class Guarantee(Locked):
             how = "exact" if self.exact else "upper bound"
             method = f"{how}; {self.method}" if self.method else how
             rows.append(
-                ("sensitivity", f"{_up(self.sensitivity, 6)} in units of the noise ({method})")
+                (
+                    "sensitivity",
+                    f"{most_words(self.sensitivity)} in units of the noise ({method})",
+                )
             )
             several = self.asked is not None and self.asked.releases > 1
             rows.append(("promise", self._promise() + (" (one release)" if several else "")))
@@ -349,12 +352,14 @@ class Guarantee(Locked):
     def _promise(self) -> str:
         pure = self.curve.epsilon(0.0)
         if math.isfinite(pure):
-            return f"ε = {_up(pure, 6)} at δ = 0"
+            return f"ε = {most_words(pure)} at δ = 0"
         try:
-            points = [f"ε = {_up(self.curve.epsilon(d), 4)} at δ = {d:.0e}" for d in SHOWN_DELTAS]
+            points = [
+                f"ε = {most_words(self.curve.epsilon(d), 4)} at δ = {d:.0e}" for d in SHOWN_DELTAS
+            ]
         except AffineDPError:
             points = []
-        return "; ".join([*points, f"{_up(self.rho, 4)}-zCDP"])
+        return "; ".join([*points, f"{most_words(self.rho, 4)}-zCDP"])
 
     def __str__(self) -> str:
         return labelled_lines(self.summary())
@@ -474,15 +479,6 @@ def _number(value: float, name: str) -> float:
     if math.isnan(number):
         raise AffineDPError(f"{name} must be a number, not NaN")
     return number
-
-
-def _up(value: float, digits: int) -> str:
-    """Write a number with a few digits, rounded up unless only a rounding error is dropped."""
-    text = f"{value:.{digits}g}"
-    if not math.isfinite(value) or float(text) >= value * (1 - 1e-12):
-        return text
-    step = 10.0 ** (math.floor(math.log10(abs(value))) - digits + 1)
-    return f"{value + step / 2:.{digits}g}"
 
 
 def _combination(vector: FloatArray, names: Sequence[str], style: str = "sum") -> str:

@@ -6,7 +6,6 @@ import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import ROUND_CEILING, Context
 from html import escape
 from typing import TYPE_CHECKING
 
@@ -283,18 +282,6 @@ def inline_svg(figure: Figure) -> str:
         for prefix in ("xmlns", "xmlns:xlink"):
             element = element.replace(f' {prefix}="{namespace}"', "", 1)
     return element
-
-
-def round_up(value: float, digits: int = 2) -> str:
-    """Write a number that is promised as "at most" with a few digits, never below it.
-
-    Examples
-    --------
-    >>> round_up(1.2301), round_up(2.01e-14)
-    ('1.3', '2.1e-14')
-    """
-    rounded = Context(prec=digits, rounding=ROUND_CEILING).create_decimal_from_float(value)
-    return f"{float(rounded):.{digits}g}"
 
 
 def printable(text: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 
 from affinedp.arrays import within_range
 from affinedp.domains.manifold import MOST_OUTPUTS, AffineManifold
-from affinedp.errors import AffineDPError, counted
+from affinedp.errors import AffineDPError, counted, most_words
 from affinedp.privacy.design import Alternative
 from affinedp.privacy.guarantee import ON_TRUST, Guarantee
 from affinedp.record import MechanismRecord
@@ -24,7 +24,6 @@ from affinedp.show.page import (
     as_written,
     printable,
     printed,
-    round_up,
     shortened,
 )
 from affinedp.show.plot import (
@@ -351,7 +350,7 @@ def _cost(guarantee: Guarantee) -> str:
     else:
         delta = 0.0 if math.isfinite(pure) else (asked.delta if asked else 1e-6)
         at = f" at δ = {delta:g}" if delta else ""
-        price = f"ε = {round_up(guarantee.epsilon(delta), 4)}{at}"
+        price = f"ε = {most_words(guarantee.epsilon(delta), 4)}{at}"
     if asked is not None and asked.releases > 1 and guarantee.keeps_asked():
         return (
             f"{asked.releases:,} releases together take {replace(asked, releases=1)} from the "
@@ -418,7 +417,9 @@ def _optimality(mechanism: MechanismRecord) -> str:
         return "none, because there is no promise"
     gap, least = mechanism.gap, mechanism.least
     if gap is not None:
-        most = f"{round_up(100 * gap)} %" if gap >= 1e-4 else f"{round_up(gap)} (relative)"
+        most = (
+            f"{most_words(100 * gap, 2)} %" if gap >= 1e-4 else f"{most_words(gap, 2)} (relative)"
+        )
         proved = "certified" if isinstance(mechanism.strategy, Matrices) else "computed"
         return (
             f"{proved}: the (weighted) squared error is at most {most} above the least that any "

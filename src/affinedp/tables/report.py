@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from affinedp.errors import counted
+from affinedp.errors import counted, most_words
 from affinedp.intervals import whole_ends
 from affinedp.show.page import (
     FOLDED_OUTPUTS,
@@ -21,7 +21,6 @@ from affinedp.show.page import (
     Report,
     printable,
     printed,
-    round_up,
     shortened,
 )
 from affinedp.show.plot import OURS, Panel, apart, short_names
@@ -370,7 +369,9 @@ def _totals(
 
 def _larger(factor: float) -> str:
     """By how much, never too little: a share, or a factor where it is large."""
-    return f"{round_up(100 * (factor - 1), 3)} %" if factor < 2 else f"{round_up(factor, 3)} times"
+    return (
+        f"{most_words(100 * (factor - 1), 3)} %" if factor < 2 else f"{most_words(factor, 3)} times"
+    )
 
 
 def _published_words(design: DesignedNoise, published: Published) -> str:
