@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import affinedp as adp
+from affinedp.domains import component
 from affinedp.domains.component import network_of
 from affinedp.errors import AffineDPError
 from oracles import exact_directions
@@ -87,6 +88,14 @@ def test_nearly_a_network_is_none():
     assert network_of(near.bound_components[0]) is None
     assert near.count() > exact.count()
     assert near.sensitivity(np.eye(D.shape[1]), 1).upper > 1e13
+
+
+def test_equations_are_added_up_only_where_there_may_be_a_network(monkeypatch):
+    """Of many dense ones that would take long, and for nothing."""
+    monkeypatch.setattr(component, "_sparser", None)  # whoever calls it fails
+    dense = np.random.default_rng(0).integers(-3, 4, size=(10, 25))
+    for one in adp.CircuitAdjacency(adp.AffineManifold(dense)).bound_components:
+        assert network_of(one) is None
 
 
 def test_nearly_equal_columns_do_not_fold():

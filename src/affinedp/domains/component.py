@@ -171,28 +171,30 @@ class Network:
 def network_of(component: Component) -> Network | None:
     """Return the graph behind the equations of a component, or None; decided exactly.
 
-    Floating point finds the graph, where the equations are no node balances as they are written by
-    adding them up.  That its cycles are the circuits is then a statement about the reduced form X:
-    its signs must be those of paths in the graph, and its entries ``±c_j / c_i``, which is checked
-    modulo primes.
+    Floating point finds the graph.  That its cycles are the circuits is then a statement about the
+    reduced form X: its signs must be those of paths in the graph, and its entries ``±c_j / c_i``,
+    which is checked modulo primes.  Only where they are, and the equations are no node balances as
+    they are written, are these looked for by adding them up.
     """
     network = recognise_network(component.equations)
-    if network is None:
-        network = recognise_network(_sparser(component.equations))
-    if network is None:
-        return None
     signs = component.reduced.tocsr().copy()
     signs.eliminate_zeros()
     signs.sort_indices()
     signs.data = np.sign(signs.data).astype(np.int64)
-    if not _are_paths(component, network, signs):
+    if network is not None and not _are_paths(component, network, signs):
         return None
     forms = component.modular.pairs()
+    if any(residues.nnz != signs.nnz for _, residues in forms):  # a prime divides some entry
+        return None
     ratios = [residues.data * signs.data % prime for prime, residues in forms]
-    if all(np.all(ratio == 1) for ratio in ratios):
-        return replace(network, even=True)
-    found = all(_are_ratios(*form, ratio) for form, ratio in zip(forms, ratios))
-    return network if found else None
+    even = all(np.all(ratio == 1) for ratio in ratios)
+    if not even and not all(_are_ratios(*form, ratio) for form, ratio in zip(forms, ratios)):
+        return None
+    if network is None:
+        network = recognise_network(_sparser(component.equations))
+        if network is None or not _are_paths(component, network, signs):
+            return None
+    return replace(network, even=even)
 
 
 def _are_paths(component: Component, network: Network, signs: sparse.csr_array) -> bool:
@@ -220,9 +222,11 @@ def _sparser(equations: sparse.csc_array) -> sparse.csc_array:
     columns = np.split(equations.indices, equations.indptr[1:-1])
     within = [set(column.tolist()) for column in columns]
     steps, changed = 0, True
-    while changed and steps < MOST_TERMS:
+    while changed:
         changed = False
         for i in sorted(range(len(rows)), key=lambda i: -len(rows[i])):
+            if steps > MOST_TERMS:
+                break
             ratios: dict[int, Counter[float]] = {}
             for j, value in rows[i].items():
                 for other in within[j] - {i}:
